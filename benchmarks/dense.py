@@ -7,8 +7,8 @@ import numpy as np
 
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Model, Updater
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def
+from elastic.spec.platforms import Mode
 
 MODELS: Final = Path(__file__).parent / "models"
 

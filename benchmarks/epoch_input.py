@@ -44,7 +44,7 @@ def _write_jpegs(folder: Path, pictures: Any, labels: Any) -> Path:
 
 
 def _write_parquet(folder: Path, pictures: Any, labels: Any) -> Path:
-    from elastic.data.convert.writers import WRITERS
+    from elastic.data.writers import WRITERS
 
     records = [
         {"image": picture, "label": label} for picture, label in zip(pictures, labels, strict=True)

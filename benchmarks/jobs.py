@@ -13,7 +13,7 @@ from benchmarks.processes import ROOT, run_json
 from benchmarks.sizes import Size
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
-from elastic.platforms.surroundings import THREAD_VARIABLES
+from elastic.platforms.registry import THREAD_VARIABLES
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 from model_zoo.char_lm.prepare_data import prepare

@@ -18,21 +18,19 @@ from benchmarks.dense import build_dense
 from benchmarks.processes import announce
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.coordination.updates import CommitLog
-from elastic.master.parameters.ring import ServerLife, ServerRing
-from elastic.master.parameters.servers import ServerParameters, ServerRules
+from elastic.master.parameters.servers import ServerLife, ServerParameters, ServerRing, ServerRules
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.master.servicer import MasterServicer, Reception
 from elastic.platforms.certificates import make_certificate
-from elastic.policy.liveness import Liveness
+from elastic.policy.fleet import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.policy.updates.update_group import UpdateRule
-from elastic.rpc.channels import add_port
 from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler
-from elastic.rpc.wire import METHODS, SERVICE
+from elastic.rpc.wire import METHODS, SERVICE, add_port
 from elastic.spec.roles import PS
 from elastic.telemetry.meter import JobMeter
 

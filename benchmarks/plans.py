@@ -16,16 +16,16 @@ import numpy as np
 from benchmarks.measure import Bar, Ratio, Series
 from benchmarks.sizes import Size
 from elastic.planning.policies import POLICIES, PolicyOptions
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.plan import Policy
-from elastic.policy.cluster.snapshot import (
+from elastic.policy.cluster import (
     Group,
     Job,
     JobPhase,
     Node,
+    Policy,
     Snapshot,
     Speed,
     Telling,
+    carried_out,
 )
 
 SECONDS_BAR: Final = Bar(first=1.0, goal=1.0, is_ceiling=True)

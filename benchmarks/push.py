@@ -18,7 +18,7 @@ from benchmarks.sizes import Size
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient, Session
 from elastic.rpc.layout import Array
-from elastic.spec.certificate import Certificate
+from elastic.spec.values import Certificate
 
 BAR: Final = Bar(first=0.3, goal=0.8)
 PATIENCE_S: Final = 5.0

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.spec.values import RedisAddress
 
 PROGRAMS: Final = ("valkey-benchmark", "redis-benchmark")
 KEYS_A_COMMAND: Final = 512

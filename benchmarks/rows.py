@@ -26,13 +26,12 @@ from benchmarks.redis_program import BareRows
 from benchmarks.served_rows import ServedRows, served_rows
 from benchmarks.sizes import Size
 from elastic.redis_server.program import configuration, find_server
-from elastic.rows.arithmetic.kernels import Kernel, RowRule, kernel_of
-from elastic.rows.base import Ids, RowGradient, Table, Values
+from elastic.rows.arithmetic import Kernel, RowRule, kernel_of
+from elastic.rows.base import Change, Ids, RowGradient, RowStore, Table, TableForm, Values
 from elastic.rows.memory import MemoryRows
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
-from elastic.rows.store import Change, RowStore, TableForm
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.spec.values import RedisAddress
 from elastic.worker.rows import RowsUsedAgain
 from elastic.worker.strategy import NoRows
 

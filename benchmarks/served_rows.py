@@ -10,12 +10,11 @@ import numpy as np
 from benchmarks.master_process import TOKEN
 from benchmarks.processes import Server
 from benchmarks.server_process import share_builder
-from elastic.rows.arithmetic.kernels import RowRule
-from elastic.rows.base import Ids, RowGradient, Values
-from elastic.rows.store import Change, TableForm
-from elastic.rpc.layout import Layout
+from elastic.rows.arithmetic import RowRule
+from elastic.rows.base import Change, Ids, RowGradient, TableForm, Values
+from elastic.rpc.layout import Layout, SharedMemory
 from elastic.rpc.network import SocketPlace
-from elastic.rpc.rows.servers import WantedRows
+from elastic.rpc.rows import WantedRows
 from elastic.rpc.server_client import (
     AsyncServerClient,
     Commit,
@@ -24,7 +23,6 @@ from elastic.rpc.server_client import (
     LoadedShare,
     ServerClient,
 )
-from elastic.rpc.shared import SharedMemory
 
 ERA: Final = "benchmark"
 SESSION: Final = "worker"

@@ -23,12 +23,11 @@ from benchmarks.sizes import Size
 from elastic.data import open_reader
 from elastic.data.base import Chunks, DataReader, ReadTask
 from elastic.frameworks import load_framework
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.platforms.process import keep_freed_memory
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle, default_records_per_task
 from elastic.policy.tasks.records import Picks, Places, RecordRange, Task, TaskKind
-from elastic.policy.tasks.task_sizes import default_records_per_task
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
-from elastic.worker.memory import keep_freed_memory
 
 BAR: Final = Bar(first=0.5, goal=0.8)
 MINIBATCH: Final = 32

@@ -12,8 +12,7 @@ from benchmarks.measure import Bar, Ratio, Series
 from benchmarks.sizes import Size
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.simulation.engine import Settings, simulate
-from elastic.simulation.generators import Scenario, philly
-from elastic.simulation.workload import Submission, Tells
+from elastic.simulation.workload import Scenario, Submission, Tells, philly
 
 MINUTES_BAR: Final = Bar(first=3.0, goal=1.0, is_ceiling=True)
 

@@ -18,7 +18,7 @@ from benchmarks.processes import ROOT
 from elastic.data import open_reader
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Places, RecordRange, Task, TaskKind
 from elastic.spec.model_def import ModelDef, SymbolNames, load_model_def
 from elastic.worker.batches import BatchStream

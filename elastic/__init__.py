@@ -7,7 +7,7 @@ user's model_def both import it. `train`, `Job` and the like are loaded when the
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from elastic.spec.kinds import Mode
+from elastic.spec.platforms import Mode
 
 if TYPE_CHECKING:
     from elastic.api import Job, evaluate, jobs, predict, train

@@ -15,13 +15,6 @@ from pathlib import Path
 from typing import Any, Final, SupportsIndex, Unpack
 
 from elastic.client import settings
-from elastic.client.following import (
-    looks,
-    num_running,
-    replica_names,
-    wait_for_workers,
-    why_workers_wait,
-)
 from elastic.client.gathering import check, gather, nothing_to_resume
 from elastic.client.keywords import (
     EvaluateKeywords,
@@ -29,19 +22,24 @@ from elastic.client.keywords import (
     PredictKeywords,
     TrainKeywords,
 )
-from elastic.client.opening import (
+from elastic.client.platforms import (
     ClusterChoice,
     default_platform,
+    looks,
+    num_running,
     open_platform,
     platform_name,
+    replica_names,
+    wait_for_workers,
+    why_workers_wait,
 )
 from elastic.errors import JobSpecError, TrainingError
 from elastic.platforms.base import LogLine, Platform
-from elastic.policy.time_account import as_of
+from elastic.policy.accounts import as_of
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.values.since import Since, parse_since
+from elastic.spec.values import Since, parse_since
 from elastic.telemetry.progress import open_display
 
 __all__ = [

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from elastic.spec.values.packages import PACKAGES, install_this, pip_install
+from elastic.spec.values import PACKAGES, install_this, pip_install
 
 ZOO = Path(__file__).parents[1] / "model_zoo"
 

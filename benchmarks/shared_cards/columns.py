@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.snapshot import Job, Node, Snapshot
+from elastic.policy.cluster import CPU, GPU, MEMORY, MILLI, Job, Node, Snapshot, carried_out
 from elastic.policy.scaling.dragon import Dragon
 
 

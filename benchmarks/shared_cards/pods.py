@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Share
+from elastic.policy.cluster import CPU, GPU, MEMORY, MILLI, Group, Job, JobPhase, Node, Share
 from elastic.simulation.traces.alibaba_2023 import read_nodes, read_workload
 from elastic.simulation.traces.common import Elasticity
 

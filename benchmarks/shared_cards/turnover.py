@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.shared_cards.columns import Column
 from benchmarks.shared_cards.pods import Cards, arriving, asked
-from elastic.policy.cluster.snapshot import Job
+from elastic.policy.cluster import Job
 
 ASKED: Final = 1.1
 """The cards that pods ask for, as a part of those that there are."""

@@ -11,8 +11,9 @@ from benchmarks.shared_cluster.jobs import (
 )
 from benchmarks.shared_cluster.profiles import SINGLE
 from benchmarks.shared_cluster.simulation import GPUS_A_NODE, NODES, Share
-from elastic.policy.cluster.amounts import GPU, MILLI
-from elastic.policy.cluster.snapshot import (
+from elastic.policy.cluster import (
+    GPU,
+    MILLI,
     ElasticBatch,
     Group,
     Job,

@@ -18,20 +18,22 @@ from typing import Any, Final
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from elastic.checkpoints.manifest import (
+from elastic.checkpoints.contents import (
     FORMAT,
     MANIFEST,
     TENSORS,
+    CutRows,
     FileDigest,
     Manifest,
     RowsForm,
     damaged,
     digest_of,
     read_manifest,
+    rows_of_manifest,
     unreadable,
     write_manifest,
+    write_rows,
 )
-from elastic.checkpoints.rows import CutRows, rows_of_manifest, write_rows
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import Array, Tensors, UpdaterState, disk_error
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from elastic.errors import JobSpecError
 from elastic.spec.job import JobSpec
-from elastic.spec.values.export_form import is_folder_form
+from elastic.spec.values import is_folder_form
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _DENIED: Final = (errno.EACCES, errno.EPERM)

@@ -21,15 +21,13 @@ from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
+from elastic.checkpoints.contents import MANIFEST, CutRows, read_manifest, read_rows
 from elastic.checkpoints.cuts import list_cuts, no_cut_at
-from elastic.checkpoints.manifest import MANIFEST, read_manifest
-from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.errors import CheckpointError, JobSpecError
-from elastic.rows.arithmetic.precision import unpacked
-from elastic.rows.base import Ids, Table, Values
-from elastic.rows.index import IdIndex
-from elastic.rows.store import PART_BYTES, Change, TableForm, no_ids, part_rows
-from elastic.spec.values.packages import pip_install
+from elastic.rows.arithmetic import unpacked
+from elastic.rows.base import PART_BYTES, Change, Ids, Table, TableForm, Values, no_ids, part_rows
+from elastic.rows.ids import IdIndex
+from elastic.spec.values import pip_install
 
 PARQUET: Final = ".parquet"
 NPZ: Final = ".npz"

@@ -1,8 +1,9 @@
-"""`elastic data`: look at records, and turn them into files that jobs read well."""
+"""`elastic data` and `elastic rows`: records looked at and converted, tables brought up to date."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -13,8 +14,10 @@ from elastic.errors import JobSpecError
 from elastic.spec.settings.text_forms import read_params
 
 if TYPE_CHECKING:
-    from elastic.data.convert.plan import ConversionFolder, Plan, Work
+    from elastic.checkpoints.table_files import TableDelta
+    from elastic.data.convert import ConversionFolder, Plan, Work
     from elastic.data.inspection import Inspection
+
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
@@ -120,7 +123,7 @@ def convert(
     an order of the seed. Text, arrays and Parquet files are shuffled by chunks,
     and then within a window of many, which is all that is kept in memory.
     """
-    from elastic.data.convert.plan import Plan
+    from elastic.data.convert import Plan
 
     if seed is not None and not shuffle:
         raise click.UsageError("--seed is of --shuffle: say that too, or leave it out")
@@ -148,8 +151,8 @@ def convert(
 
 def _convert(plan: "Plan", num_workers: int) -> None:
     from elastic.data.base import check_extra
-    from elastic.data.convert.plan import ConversionFolder, cut_work
-    from elastic.data.convert.writers import WRITERS
+    from elastic.data.convert import ConversionFolder, cut_work
+    from elastic.data.writers import WRITERS
 
     if extra := WRITERS[plan.format].extra:
         check_extra(extra, f"{plan.format} files")
@@ -166,8 +169,8 @@ def _convert(plan: "Plan", num_workers: int) -> None:
 
 
 def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: int) -> None:
-    from elastic.data.convert.units import write_units
-    from elastic.telemetry.preparation import ConversionProgress, open_conversion_display
+    from elastic.data.convert import write_units
+    from elastic.telemetry.progress import ConversionProgress, open_conversion_display
 
     done = folder.open()
     if done:
@@ -269,3 +272,71 @@ def _types(given: Sequence[str]) -> dict[str, str]:
             )
         types[name] = dtype
     return types
+
+
+# `elastic rows`: what has changed in tables of embeddings since a checkpoint, and its use.
+
+
+_ROWS_EPILOG = """\b
+Examples:
+  elastic rows delta kept --since kept/version-0000000100 --output changes
+  elastic rows apply changes model.safetensors.rows
+"""
+_folder = click.Path(path_type=Path)
+
+
+@click.group(
+    "rows", short_help="Tell what has changed in tables of embeddings.", epilog=_ROWS_EPILOG
+)
+def rows() -> None:
+    """Tell what has changed in tables of embeddings, and bring an export up to date."""
+
+
+@rows.command("delta", short_help="Write the rows that have changed since a checkpoint.")
+@click.argument("checkpoint", type=_folder)
+@click.option("--since", required=True, type=_folder, metavar="CHECKPOINT",
+              help="An older checkpoint of the job.")  # fmt: skip
+@click.option("--output", required=True, type=_folder, metavar="FOLDER",
+              help="Where the files go; what was there is replaced.")  # fmt: skip
+def delta(checkpoint: Path, since: Path, output: Path) -> int:
+    """Write the rows that have changed from one checkpoint to a later one.
+
+    FOLDER gets a file TABLE.parquet for each table, with the columns id and row;
+    the row is null where it was removed. Optimizer slots are left out.
+    """
+    from elastic.checkpoints.table_files import write_delta
+
+    try:
+        _show(write_delta(since, checkpoint, output))
+    except OSError as error:
+        raise _unwritable(output, error) from error
+    return ExitCode.DONE
+
+
+@rows.command("apply", short_help="Bring exported tables up to date.")
+@click.argument("delta", type=_folder)
+@click.argument("rows", type=_folder)
+def apply(delta: Path, rows: Path) -> int:
+    """Apply what `elastic rows delta` has written to exported tables.
+
+    ROWS is the folder MODEL.rows beside an exported model: of the version that
+    the changes begin with, or of one in between.
+    """
+    from elastic.checkpoints.table_files import apply_delta
+
+    try:
+        _show(apply_delta(delta, rows))
+    except OSError as error:
+        raise _unwritable(rows, error) from error
+    return ExitCode.DONE
+
+
+def _show(tables: Iterable["TableDelta"]) -> None:
+    for table in tables:
+        click.echo(f"{table.name}: {table.changed:,} rows changed, {table.removed:,} removed")
+
+
+def _unwritable(folder: Path, error: OSError) -> JobSpecError:
+    return JobSpecError(
+        f"{folder} cannot be written: {error.strerror or error}: free space there, or name another"
+    )

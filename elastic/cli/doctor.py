@@ -17,7 +17,7 @@ from elastic.cli.options import cluster_choice, platform_option
 from elastic.platforms.registry import Check, CheckRequest, Outcome, entry_of
 from elastic.spec.job import JobSpec
 from elastic.spec.platforms import HERE, PlatformName, Traits
-from elastic.spec.values.packages import (
+from elastic.spec.values import (
     DISTRIBUTION,
     FORMER_DISTRIBUTION,
     PACKAGES,
@@ -25,7 +25,7 @@ from elastic.spec.values.packages import (
     installed_version,
     pip_install,
 )
-from elastic.telemetry.display import takes_colours
+from elastic.telemetry.progress import takes_colours
 
 _COLOURS: Final = {
     Outcome.OK: "green",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from elastic.cli.options import Opener
 
+
 SUMMARIES: Final = {
     "train": "Train a model as an elastic job.",
     "evaluate": "Evaluate a trained model as an elastic job.",
@@ -63,12 +64,14 @@ TOPICS: Final = {
     "This command": ("completion", "version"),
 }
 _MODULES: Final = {
-    **dict.fromkeys(("train", "evaluate", "predict"), "jobs.job_command"),
-    **dict.fromkeys(("scale", "kill"), "jobs.control"),
-    **{name: f"jobs.{name}" for name in ("status", "logs", "tensorboard", "prune", "rows")},
-    **{name: f"clusters.{name}" for name in ("plan", "simulate", "install", "controller")},
-    **{name: name for name in ("zoo", "data", "doctor")},
-    **dict.fromkeys(("completion", "version"), "about"),
+    **dict.fromkeys(("train", "evaluate", "predict"), "job_command"),
+    **dict.fromkeys(("scale", "kill", "prune"), "control"),
+    **dict.fromkeys(("status", "logs", "tensorboard"), "showing"),
+    **dict.fromkeys(("plan", "simulate"), "policies"),
+    **dict.fromkeys(("install", "controller"), "controller"),
+    **dict.fromkeys(("data", "rows"), "data"),
+    **{name: name for name in ("zoo", "doctor")},
+    **dict.fromkeys(("completion", "version"), "main"),
 }
 """Command → its module, which has it by its name, or as `command` where that is its own."""
 ALIASES: Final = {"cancel": "kill", "stop": "kill"}
@@ -92,7 +95,7 @@ class LazyGroup(click.Group):
         if name not in SUMMARIES:
             return None
         path = _MODULES[name]
-        attribute = "command" if path.rpartition(".")[2] == name else name
+        attribute = "command" if path == name else name
         command: click.Command = getattr(importlib.import_module(f"elastic.cli.{path}"), attribute)
         return command
 
@@ -194,7 +197,7 @@ def _meant_flag(flag: str, context: click.Context | None) -> str:
     parameters = context.command.params if context else []
     if any(parameter.name == "minibatch_size" for parameter in parameters):
         # Only a mistake pays for the import.
-        from elastic.spec.describe import INSTEAD
+        from elastic.spec.job import INSTEAD
 
         instead = INSTEAD.get(flag.removeprefix("--"))
         if instead is not None:
@@ -206,7 +209,7 @@ def _meant_flag(flag: str, context: click.Context | None) -> str:
 def _nearest(name: str, known: Sequence[str]) -> str | None:
     """`: did you mean …?` for a mistyped name, or None where nothing is near."""
     # Only a mistake pays for the import.
-    from elastic.spec.names import nearest
+    from elastic.spec.values import nearest
 
     near = nearest(name, known)
     return near and f": did you mean {near}?"
@@ -226,3 +229,45 @@ def _bug_text(error: Exception) -> str:
         f"error: {type(error).__name__}: {error}\n"
         f"This is a bug of elastic; please report it with the traceback in {file.name}"
     )
+
+
+# `elastic completion` and `elastic version`: about the command itself.
+
+
+VARIABLE: Final = "_ELASTIC_COMPLETE"
+"""In the environment of `elastic` when a shell asks it for completions; click's convention."""
+
+_COMPLETION_EPILOG = """\b
+For this shell, and for all that follow:
+  eval "$(elastic completion bash)"            and as a line of ~/.bashrc
+  eval "$(elastic completion zsh)"             and as a line of ~/.zshrc
+  elastic completion fish | source             and into
+      ~/.config/fish/completions/elastic.fish
+"""
+
+
+@click.command(
+    "completion",
+    short_help="Print the script by which a shell completes commands.",
+    epilog=_COMPLETION_EPILOG,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> int:
+    """Print the script by which SHELL completes commands, flags and jobs.
+
+    Jobs are those of --platform, or else of ELASTIC_PLATFORM; a cluster that does
+    not answer at once completes none.
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None, f"click knows {shell}"
+    click.echo(kind(context.find_root().command, {}, "elastic", VARIABLE).source())
+    return ExitCode.DONE
+
+
+@click.command("version", short_help="Print the version.")
+def version() -> None:
+    """Print the version."""
+    click.echo(f"elastic {elastic.__version__}")

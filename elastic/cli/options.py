@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from elastic.client import opening
-from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice
+from elastic.client import platforms
+from elastic.client.platforms import PLATFORM_VARIABLE, ClusterChoice
 from elastic.errors import ElasticError, JobNotFoundError, JobSpecError
 from elastic.platforms.base import Platform, unheard
 from elastic.spec.platforms import PlatformName, traits_of
-from elastic.spec.values.since import Since, parse_since
+from elastic.spec.values import Since, parse_since
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -55,7 +55,7 @@ def platform_name_option(function: _Decorated) -> _Decorated:
 
 def _or_default(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     # What was typed has been remembered by now: click takes what was left out last.
-    return value or str(opening.default_platform(cluster_choice(context)))
+    return value or str(platforms.default_platform(cluster_choice(context)))
 
 
 def namespace_option(function: _Decorated) -> _Decorated:
@@ -102,7 +102,7 @@ def open_platform(context: click.Context, name: str, namespace: str | None = Non
     Raises:
         PlatformError: The platform cannot be used from here.
     """
-    opener: Opener = context.find_root().obj or opening.open_platform
+    opener: Opener = context.find_root().obj or platforms.open_platform
     traits = traits_of(name)
     if traits is not None and not traits.names_clusters and context.meta.get(_META_KEY):
         unused = ", ".join(f"--{option}" for option in context.meta[_META_KEY])
@@ -127,7 +127,7 @@ def _jobs(
 
     opener: Opener = context.find_root().obj or _open_quietly
     choice = cluster_choice(context)
-    platform = context.params.get("platform") or opening.default_platform(choice)
+    platform = context.params.get("platform") or platforms.default_platform(choice)
     found: list[str] = []
 
     def look() -> None:
@@ -164,7 +164,7 @@ def _names_of_kind(platform: Platform, word: str) -> list[str]:
 
 def _open_quietly(name: str, choice: ClusterChoice) -> Platform:
     """The platform of that name, whose API server is asked once."""
-    return opening.open_platform(name, choice, patience_s=0.0)
+    return platforms.open_platform(name, choice, patience_s=0.0)
 
 
 def kinds_option(function: _Decorated) -> _Decorated:

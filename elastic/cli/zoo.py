@@ -24,22 +24,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import elastic
 from elastic.cli.exit_codes import ExitCode
-from elastic.client.opening import ClusterChoice, default_platform
+from elastic.client.platforms import ClusterChoice, default_platform
 from elastic.errors import ElasticError, JobSpecError, PlatformError
 from elastic.platforms.images.build import build, push
-from elastic.platforms.images.context import files_of, write_starter
-from elastic.platforms.images.request import Framework, ImageRequest, framework_of, frameworks_in
-from elastic.spec.describe import settings
-from elastic.spec.job_file import FOLDER_FILE
-from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.contract import RULES
-from elastic.spec.names import nearest
+from elastic.platforms.images.context import (
+    Framework,
+    ImageRequest,
+    files_of,
+    framework_of,
+    frameworks_in,
+    write_starter,
+)
+from elastic.spec.job import FOLDER_FILE, settings
+from elastic.spec.model_def import RULES, SymbolNames
 from elastic.spec.platforms import HERE
 from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
-from elastic.spec.values.packages import installed_version, pip_install
-from elastic.spec.values.paths import is_dir, is_file
+from elastic.spec.values import installed_version, is_dir, is_file, nearest, pip_install
 from elastic.spec.yaml_text import dump_value, load_value
-from elastic.telemetry.preparation import open_image_display
+from elastic.telemetry.progress import open_image_display
 
 FrameworkName = Literal["keras", "torch"]
 Value: TypeAlias = bool | int | str

@@ -13,19 +13,16 @@ from pathlib import Path
 from typing import Final
 
 from elastic.client import settings
-from elastic.client.opening import PLATFORM_VARIABLE, ClusterChoice, default_platform
+from elastic.client.platforms import PLATFORM_VARIABLE, ClusterChoice, default_platform
 from elastic.client.settings import Given, working_folder
 from elastic.errors import CheckpointError, JobSpecError
 from elastic.platforms.base import Platform
-from elastic.spec import describe
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import FOLDER_FILE
-from elastic.spec.kinds import JobKind
+from elastic.spec import job
+from elastic.spec.job import FOLDER_FILE, JobSpec
+from elastic.spec.model_check import find_model_def
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.check import find_model_def
-from elastic.spec.platforms import HERE, MODEL_ZOO_PATH, traits_of
-from elastic.spec.values.packages import pip_install
-from elastic.spec.values.paths import exists, is_dir, is_file
+from elastic.spec.platforms import HERE, MODEL_ZOO_PATH, JobKind, traits_of
+from elastic.spec.values import is_dir, is_file, path_exists, pip_install
 
 MINIBATCH_SIZE: Final = 32
 _DATA: Final = "data"
@@ -169,7 +166,7 @@ class Folder:
     def _read(self) -> dict[str, Given]:
         """The settings of the folder's file."""
         path = self._path / FOLDER_FILE
-        if not exists(path):
+        if not path_exists(path):
             return {}
         file, problems = settings.from_file(path)
         if problems:
@@ -240,7 +237,7 @@ class Folder:
         if output is None or not isinstance(output.value, str) or self._is_in_image:
             return
         path = settings.placed(_setting("output"), output.value, self._path).rstrip("/")
-        trained = next((path + each for each in _SUFFIXES if exists(path + each)), None)
+        trained = next((path + each for each in _SUFFIXES if path_exists(path + each)), None)
         if trained is None:
             raise JobSpecError(
                 f"{path} is not there yet: `elastic train {self._path}` exports it; or name a "
@@ -261,8 +258,8 @@ def _is_true(item: Given | None) -> bool:
     return item is not None and str(item.value).lower() in ("true", "yes", "1")
 
 
-def _setting(name: str) -> describe.Setting:
-    return next(each for each in describe.settings() if each.name == name)
+def _setting(name: str) -> job.Setting:
+    return next(each for each in job.settings() if each.name == name)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -321,8 +318,8 @@ def nothing_to_resume(platform: Platform, spec: JobSpec) -> str:
 def _check_model(spec: JobSpec) -> None:
     """Find what is wrong with the user's module."""
     # Not needed for --help and --dry_run.
-    from elastic.spec.model_def.check import check_source, is_in_image, written_for
-    from elastic.spec.values.export_form import export_target
+    from elastic.spec.model_check import check_source, is_in_image, written_for
+    from elastic.spec.values import export_target
 
     if is_in_image(spec.image, spec.model_zoo):
         return
@@ -350,7 +347,7 @@ def _check_parameters(spec: JobSpec) -> None:
         CheckpointError: There is none.
     """
     for text in filter(None, (spec.model, spec.checkpoint_filename_for_init)):
-        if spec.kind is not JobKind.TRAIN and not exists(text):
+        if spec.kind is not JobKind.TRAIN and not path_exists(text):
             raise CheckpointError(f"there is no {text} to take parameters from: name another path")
 
 
@@ -361,8 +358,8 @@ def _check_data(spec: JobSpec) -> None:
         DataError: Nothing is there.
     """
     from elastic.data.sources import list_files
-    from elastic.spec.model_def.check import may_have
-    from elastic.spec.origins import absolute_origin
+    from elastic.spec.model_check import may_have
+    from elastic.spec.values import absolute_origin
 
     if may_have(spec.model_zoo, spec.model_def, spec.custom_data_reader):
         # Only the user's reader knows what its origin means.
@@ -379,7 +376,7 @@ def _check_telemetry(spec: JobSpec) -> None:
         JobSpecError: It is not installed.
     """
     if spec.tensorboard_log_dir:
-        from elastic.telemetry.event_log import check_installed
+        from elastic.telemetry.board import check_installed
 
         check_installed()
 
@@ -390,7 +387,7 @@ def _check_predictions(spec: JobSpec) -> None:
     Raises:
         JobSpecError: They have nowhere to go, or no form.
     """
-    from elastic.spec.model_def.check import is_in_image, may_have
+    from elastic.spec.model_check import is_in_image, may_have
 
     if spec.prediction_format == "parquet" and find_spec("pyarrow") is None:
         raise JobSpecError(

@@ -10,8 +10,8 @@ from itertools import groupby
 from textwrap import wrap
 from typing import Final
 
-from elastic.spec.describe import Setting, settings
-from elastic.spec.kinds import JobKind
+from elastic.spec.job import Setting, settings
+from elastic.spec.platforms import JobKind
 
 _HEAD: Final = '''\
 """The keywords of `elastic.train`, `evaluate` and `predict`, for type checkers and editors.

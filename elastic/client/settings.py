@@ -11,22 +11,22 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from elastic.errors import DataError, JobSpecError
-from elastic.spec.describe import (
+from elastic.spec import values as paths
+from elastic.spec.job import (
     INSTEAD,
+    JobSpec,
     Setting,
     known_name,
     nearest_setting,
     problem_text,
+    read_job_file,
     settings,
 )
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import read_job_file
-from elastic.spec.kinds import JobKind
-from elastic.spec.origins import absolute_origin
+from elastic.spec.platforms import JobKind
 from elastic.spec.settings import Place
-from elastic.spec.settings.cluster_forms import parse_volumes, state_volume
+from elastic.spec.settings.cluster import parse_volumes, state_volume
 from elastic.spec.settings.work import MAX_JOB_NAME_LENGTH
-from elastic.spec.values import paths
+from elastic.spec.values import absolute_origin
 
 _NAME_SUFFIX_LENGTH: Final = 4
 _ASYNC_ONLY: Final = ("lr_staleness_modulation", "max_staleness")
@@ -245,7 +245,7 @@ def _absolute_origin(origin: str, folder: Path, seen_as: Path) -> str:
 
 
 def _is_path(text: str, folder: Path) -> bool:
-    return _PATH_SIGN.search(text) is not None or paths.exists(folder / text)
+    return _PATH_SIGN.search(text) is not None or paths.path_exists(folder / text)
 
 
 def notes(spec: JobSpec, given: Mapping[str, Given]) -> list[str]:

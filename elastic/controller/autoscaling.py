@@ -17,13 +17,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from elastic.controller.kinds.pods import GROUP_LABEL, JOB_LABEL, index_of, replica_name
+from elastic.controller.kinds.common import GROUP_LABEL, JOB_LABEL, index_of, replica_name
 from elastic.controller.kinds.training_look import status_of
 from elastic.controller.reconciling import Change, EventType, Note, Overview
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.controller.resources.common import read_spec, time_text
-from elastic.controller.snapshots.jobs import (
+from elastic.controller.snapshots.objects import (
     RESOURCES,
+    card_of,
     fresh_seats,
     given,
     holding,
@@ -31,9 +32,9 @@ from elastic.controller.snapshots.jobs import (
     is_news,
     is_record,
     kind_of,
+    node_name,
     size_of,
 )
-from elastic.controller.snapshots.pods import card_of, node_name
 from elastic.controller.snapshots.reading import TRAIN_JOBS, Objects, snapshot_of
 from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl
@@ -45,9 +46,8 @@ from elastic.platforms.kubernetes.objects.manifests import (
     spec_of,
     submission_of,
 )
-from elastic.platforms.kubernetes.pods.states import has_ended
-from elastic.policy.cluster.plan import Decision, Policy
-from elastic.policy.cluster.snapshot import Cards, Placement
+from elastic.platforms.kubernetes.pods import has_ended
+from elastic.policy.cluster import Cards, Decision, Placement, Policy
 
 PERIOD_S: Final = 5.0
 HOLD_S: Final = 600.0

@@ -22,15 +22,13 @@ from elastic.platforms.kubernetes.api.resources import (
 from elastic.platforms.kubernetes.objects.names import (
     APP,
     APP_LABEL,
+    GROUPS,
+    KUEUE_QUEUES,
+    KUEUE_WORKLOADS,
     METRICS_PORT_NAME,
     TMP_PATH,
     TMP_VOLUME,
     USER_ID,
-)
-from elastic.platforms.kubernetes.objects.queues import (
-    GROUPS,
-    KUEUE_QUEUES,
-    KUEUE_WORKLOADS,
     QueueSystem,
 )
 

@@ -1,9 +1,9 @@
 """Readers: where records come from and how a range of them is read.
 
-Belongs here: the readers of files (`reader`) and of the user (`custom`). What they are made of,
-from the bytes up: `storage`, `formats`, `sources`, `images`; `picking` for records in any order.
-What is done with records: `inspection`, `convert`, `predictions`. Users import `example` and
-`image_folders`.
+Belongs here: the readers of files and of the user (`readers`). What they are made of, from the
+bytes up: `storage` and `remote`, `formats`, `sources`, `images`; `picking` for records in any
+order. What is done with records: `inspection`, `convert` by `writers`, `predictions`. Users import
+`example` and `image_folders`.
 Does not belong here: features, labels and batches (`frameworks`), and who reads what (`policy`).
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from elastic.data.base import DataReader
-from elastic.data.custom import build_custom_reader
-from elastic.data.reader import FileReader
+from elastic.data.readers import FileReader, build_custom_reader
 
 
 def open_reader(

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from elastic.data.storage.files import unreadable
-from elastic.data.storage.remote import scan_remote
+from elastic.data.remote import scan_remote
+from elastic.data.storage import unreadable
 from elastic.errors import DataError
-from elastic.spec.origins import is_address
+from elastic.spec.values import is_address
 
 SUFFIXES: Final = (
     ".png",

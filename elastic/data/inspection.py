@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import DataReader, ReadTask
-from elastic.data.columns import fields_of
+from elastic.data.base import DataReader, ReadTask, fields_of
 from elastic.data.formats.registry import is_folder
 from elastic.data.image_folders import class_names, list_images
 from elastic.policy.tasks.records import Shard

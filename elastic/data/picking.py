@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import Chunks, RawReader, RawRecords, ReadTask
-from elastic.data.storage.files import OpenFiles
+from elastic.data.storage import OpenFiles
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Picks, Shard
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.columns import RoundedError, common_type
+from elastic.data.base import RoundedError, common_type
 from elastic.errors import JobSpecError, ModelDefError, legible
 from elastic.policy.tasks.records import RecordRange
 

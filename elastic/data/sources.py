@@ -12,19 +12,21 @@ from elastic.data.base import check_extra
 from elastic.data.formats.registry import FORMATS, ReaderOptions, format_of, is_folder
 from elastic.data.formats.tfrecord import is_record_head
 from elastic.data.image_folders import has_image_folders, holds_images
-from elastic.data.storage.compression import CODECS, Codec, DecompressedFile, codec_of
-from elastic.data.storage.files import (
+from elastic.data.remote import RemoteFile, RemoteVersions, is_remote_folder, list_remote
+from elastic.data.storage import (
+    CODECS,
+    Codec,
+    DecompressedFile,
     LocalFile,
     OpenFiles,
     SourceFile,
     Version,
+    codec_of,
     look_local,
     unreadable,
 )
-from elastic.data.storage.remote import RemoteFile, RemoteVersions, is_remote_folder, list_remote
 from elastic.errors import DataError, legible
-from elastic.spec.origins import file_name, hidden_from, is_address, split_origin
-from elastic.spec.values.paths import is_dir
+from elastic.spec.values import file_name, hidden_from, is_address, is_dir, split_origin
 
 UNFINISHED: Final = ".unfinished"
 """Is in a folder that `elastic data convert` has not filled yet."""

@@ -10,7 +10,7 @@ import sys
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Framework
-from elastic.spec.model_def.contract import install_hint
+from elastic.spec.model_def import install_hint
 
 
 def load_framework(name: str) -> Framework:

@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from elastic.callbacks import Callback
 from elastic.errors import CheckpointError
 from elastic.policy.tasks.records import Columns
-from elastic.rows.arithmetic.kernels import RowRule
+from elastic.rows.arithmetic import RowRule
 from elastic.rows.base import RowGradients, RowReader, Table
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 Array: TypeAlias = NDArray[Any]
 Tensors: TypeAlias = dict[str, Array]
@@ -208,7 +208,7 @@ class Model(Values, Protocol):
         """Write the model for use without this project; returns what was written.
 
         Keras: a `.keras` file or a SavedModel; torch: the state_dict as safetensors. See
-        `elastic.spec.values.export_form` for what `path` says.
+        `elastic.spec.values` for what `path` says.
         """
 
 

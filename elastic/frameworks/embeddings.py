@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Replacement
-from elastic.rows.arithmetic.initializers import first_rows, parse
+from elastic.rows.arithmetic import first_rows, parse
 from elastic.rows.base import (
     CANDIDATES,
     ROW_DTYPES,
@@ -282,7 +282,7 @@ def told_of(replacement: Replacement) -> Sequence[tuple[str, str]]:
 
 
 def initializer_of(values: Array) -> str | None:
-    """How rows like these begin, in the words of `elastic.rows.arithmetic.initializers`.
+    """How rows like these begin, in the words of `elastic.rows.arithmetic`.
 
     The number in it is the roundest that the values bear out: `uniform(0.05)` and not `0.0499`.
 

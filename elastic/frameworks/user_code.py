@@ -12,12 +12,10 @@ import numpy as np
 from elastic.callbacks import HOOKS, Callback
 from elastic.errors import ElasticError, ModelDefError
 from elastic.frameworks.base import Array, Batch
-from elastic.policy.failing import FaultSearch
+from elastic.policy.minibatches import FaultSearch
 from elastic.policy.tasks.records import Columns
-from elastic.spec.kinds import Mode
-from elastic.spec.model_def import ModelDef
-from elastic.spec.model_def.contract import TOTAL_STEPS
-from elastic.spec.user_frames import describe
+from elastic.spec.model_def import TOTAL_STEPS, ModelDef, error_text
+from elastic.spec.platforms import Mode
 
 MAX_EXAMPLES_PER_RECORD: Final = 100
 MAX_EXAMPLES_BESIDE: Final = 10_000
@@ -42,7 +40,7 @@ def user_code(what: str | Callable[[], str]) -> Iterator[None]:
     except (ElasticError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise ModelDefError(f"{named(what)} failed: {describe(error)}") from error
+        raise ModelDefError(f"{named(what)} failed: {error_text(error)}") from error
 
 
 def named(what: str | Callable[[], str]) -> str:

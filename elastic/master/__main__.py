@@ -11,10 +11,13 @@ from collections.abc import Callable
 from functools import partial
 
 from elastic.master.hang_watch import LEAST_S, HangWatch
-from elastic.master.memory import share_one_heap
-from elastic.platforms.registry import add_platform_flags, entry_of_program
-from elastic.platforms.surroundings import MasterEnvironment, Surroundings
-from elastic.platforms.traces import start_logging
+from elastic.platforms.process import share_one_heap, start_logging
+from elastic.platforms.registry import (
+    MasterEnvironment,
+    Surroundings,
+    add_platform_flags,
+    entry_of_program,
+)
 from elastic.policy.replicas import ExitReason
 
 log = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
+from elastic.checkpoints.contents import CutRows, RowsGoneError
 from elastic.checkpoints.cuts import Cut, prune, version_of, write_cut
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.checkpoints.rows import CutRows, RowsGoneError
 from elastic.master.coordination.running import RunningJob
 from elastic.platforms.base import NO_FENCE, Fence, FencedError
 

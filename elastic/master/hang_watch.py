@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from elastic.policy.liveness import HANG_FACTOR
-from elastic.spec.user_frames import stuck_in
+from elastic.policy.fleet import HANG_FACTOR
+from elastic.spec.model_def import stuck_in
 
 log = logging.getLogger(__name__)
 

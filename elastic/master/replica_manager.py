@@ -10,20 +10,21 @@ from typing import Final
 
 from elastic.errors import PlatformError, TrainingError
 from elastic.master.coordination.running import RunningJob
-from elastic.master.parameters.ring import ServerRing
-from elastic.master.report.status_board import PAUSED, StatusBoard
+from elastic.master.parameters.servers import ServerRing
+from elastic.master.status_board import PAUSED, StatusBoard
 from elastic.platforms.base import JobControl, Replica, ReplicaRunner
 from elastic.policy.fleet import (
+    FIRST_TASK,
     Action,
     Delete,
     FailJob,
     Fleet,
     Forget,
+    Hang,
     Launch,
     NoteExit,
     desired_replicas,
 )
-from elastic.policy.liveness import FIRST_TASK, Hang
 from elastic.policy.replicas import ASKED_TO_END, ExitReason, ReplicaId, ReplicaPhase, exit_text
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, PS, REDIS, WORKER, words_of

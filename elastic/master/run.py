@@ -13,47 +13,48 @@ from elastic.checkpoints.destinations import check_destinations
 from elastic.errors import ElasticError, JobSpecError, TrainingError, UserError
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.coordination.updates import CommitLog
-from elastic.master.kinds.one_pass import open_one_pass, pinned
-from elastic.master.kinds.training import open_training
-from elastic.master.kinds.work import JobParts, Preparation, Work
-from elastic.master.parameters.ring import ServerRing
-from elastic.master.parameters.row_stores import never_reached, row_store
-from elastic.master.parameters.servers import dismiss
-from elastic.master.parameters.store import ParameterStore, Watched, unwatched
-from elastic.master.parameters.strategy import ParametersLostError
-from elastic.master.parameters.tables import Tables
-from elastic.master.prepare.beginning import (
+from elastic.master.kinds.beginning import (
     check_store,
     open_tables,
     told_of_tables,
     with_group_of_cut,
 )
-from elastic.master.prepare.preparation import (
+from elastic.master.kinds.one_pass import open_one_pass, pinned
+from elastic.master.kinds.preparation import (
+    JobParts,
+    Preparation,
     Sources,
+    Work,
     build_store,
     check_evaluation,
     check_sources,
     choose_sample,
     total_updates,
 )
+from elastic.master.kinds.training import open_training
+from elastic.master.parameters.rows import never_reached, row_store
+from elastic.master.parameters.servers import ServerRing, dismiss
+from elastic.master.parameters.store import ParameterStore, Watched, unwatched
+from elastic.master.parameters.strategy import ParametersLostError
+from elastic.master.parameters.tables import Tables
 from elastic.master.replica_manager import PARAMETERS_LOST, ReplicaManager
-from elastic.master.report.status_board import StatusBoard
-from elastic.master.report.telemetry import Telemetry
 from elastic.master.servicer import MasterServicer, Reception
+from elastic.master.status_board import StatusBoard
+from elastic.master.telemetry import Telemetry
 from elastic.platforms.base import Fence, FencedError
-from elastic.platforms.surroundings import MasterEnvironment
+from elastic.platforms.registry import MasterEnvironment
 from elastic.policy.fleet import Fleet, FleetRules
-from elastic.policy.masters import KEEPING, PREPARING
+from elastic.policy.replicas import KEEPING, PREPARING
 from elastic.policy.tasks.epochs import Ending
 from elastic.policy.tasks.records import Task
-from elastic.rows.store import RowsLostError
-from elastic.rpc.channels import add_port
+from elastic.rows.base import RowsLostError
 from elastic.rpc.network import SocketListeners
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
-from elastic.spec.kinds import JobKind
+from elastic.rpc.wire import add_port
+from elastic.spec.model_def import user_traceback
+from elastic.spec.platforms import JobKind
 from elastic.spec.roles import PS, REDIS, WORKER
 from elastic.spec.status import JobPhase
-from elastic.spec.user_frames import user_traceback
 
 log = logging.getLogger(__name__)
 

@@ -13,42 +13,44 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.frameworks.base import MetricState
-from elastic.master.coordination.failures import FailureReport
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import RunningJob
-from elastic.master.coordination.sessions import WorkerSession
+from elastic.master.coordination.sessions import FailureReport, WorkerSession
 from elastic.master.coordination.updates import GradientReport
 from elastic.master.kinds.one_pass import PredictionRound
-from elastic.master.parameters.ring import ServerLife, ServerRing
+from elastic.master.parameters.servers import ServerLife, ServerRing
 from elastic.master.parameters.strategy import Incoming, ParametersLostError
-from elastic.master.parameters.versions import PackedModel
-from elastic.policy.oddities import Oddity
+from elastic.policy.minibatches import Oddity
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import NoTask
 from elastic.policy.tasks.records import Task
 from elastic.policy.updates.update_group import Outcome, RefuseStale
 from elastic.rows.base import RowGradients, Values
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Layout, iter_chunks
-from elastic.rpc.messages import (
+from elastic.rpc.layout import Layout, PackedModel, Proof, iter_chunks
+from elastic.rpc.rows import (
+    RowsError,
+    gradients_from_memory,
+    gradients_from_proto,
+    ids_from_bytes,
+    is_one_message,
+    lay_rows,
+    lay_values,
+    reply_chunks,
+    wanted_of_proto,
+)
+from elastic.rpc.server import malformed
+from elastic.rpc.wire import (
+    CallRefusedError,
+    Chunks,
+    Pieces,
+    encode_data,
     layout_from_proto,
     share_to_proto,
     specs_to_proto,
     task_to_proto,
     tensors_from_proto,
 )
-from elastic.rpc.rows.ahead import lay_rows, wanted_of_proto
-from elastic.rpc.rows.encoding import (
-    RowsError,
-    gradients_from_proto,
-    ids_from_bytes,
-    is_one_message,
-    reply_chunks,
-)
-from elastic.rpc.rows.shared import gradients_from_memory, lay_values
-from elastic.rpc.server import malformed
-from elastic.rpc.shared import Proof
-from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
 from elastic.spec.roles import PS, WORKER
 
 HEARTBEAT_S: Final = 2.0

@@ -1,40 +1,119 @@
-"""How clusters are written in files: nodes, pods and jobs, and snapshots of all, both ways. Pure.
+"""How clusters are written in YAML and JSON: nodes, pods and jobs, and snapshots of all, both ways.
 
-Quantities are those of Kubernetes. Limits fall back to requests, and requests to limits, each
-resource by itself. Nothing is added to what is written: a pod counts against the number of pods of
-a node where both name `pods`.
+Pure. What is wrong in such a text is said here as well.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from elastic.errors import DescriptionError
-from elastic.planning.documents import Form, load_document, read_form
-from elastic.policy.cluster.amounts import (
+from elastic.policy.cluster import (
     GPU,
     MEMORY,
     Amounts,
-    given_of,
-    needed,
-    needed_of,
-    quantity,
-)
-from elastic.policy.cluster.rules import Rules, Taint, Toleration
-from elastic.policy.cluster.snapshot import (
     Group,
     Job,
     JobPhase,
     Node,
     Pod,
+    Rules,
     Share,
     Shown,
     Snapshot,
+    Taint,
     Telling,
+    Toleration,
+    given_of,
+    needed,
+    needed_of,
+    quantity,
 )
-from elastic.spec.values.quantities import nanos_of
+from elastic.spec.values import nanos_of, nearest
+from elastic.spec.yaml_text import load_value
+
+F = TypeVar("F", bound="Form")
+
+_MAX_SHOWN: Final = 80
+
+
+class Form(BaseModel):
+    """Keys of a document; one that is unknown is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def load_document(text: str, name: str) -> Any:
+    """What a text holds: JSON where it begins like it, else YAML.
+
+    Args:
+        text: All of it.
+        name: Of the file, for errors.
+
+    Raises:
+        DescriptionError: It is neither.
+    """
+    try:
+        # PyYAML takes a minute for what JSON has read in a second.
+        if text.lstrip()[:1] in {"{", "["}:
+            return json.loads(text)
+        return load_value(text)
+    except json.JSONDecodeError as error:
+        raise DescriptionError(f"{name}, line {error.lineno}: no JSON: {error.msg}") from error
+    except yaml.YAMLError as error:
+        raise DescriptionError(f"{name} is no YAML: {' '.join(str(error).split())}") from error
+
+
+def read_form(form: type[F], document: Any, name: str) -> F:
+    """A document in its form.
+
+    Raises:
+        DescriptionError: It has another one; names the key and its value.
+    """
+    if not isinstance(document, Mapping):
+        shown = "is empty" if document is None else f"holds a {type(document).__name__}"
+        raise DescriptionError(f"{name} {shown}: expected keys with values")
+    try:
+        return form.model_validate(document)
+    except ValidationError as error:
+        raise DescriptionError(f"{name}: {_first_problem(error)}") from error
+
+
+def _first_problem(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{path} is missing"
+    if first["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        return f"{path} is no key that is known here{_near(str(first['loc'][-1]))}"
+    if isinstance(first["input"], Mapping | list):
+        return f"{path}: {message}" if path else message
+    shown = repr(first["input"])
+    cut = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+    return f"{path}={cut}: {message}"
+
+
+def _near(key: str) -> str:
+    known = {name for form in _all_forms(Form) for name in form.model_fields}
+    near = nearest(key, sorted(known))
+    return f": did you mean {near}?" if near else ""
+
+
+def _all_forms(form: type[Form]) -> set[type[Form]]:
+    below = {each for sub in form.__subclasses__() for each in _all_forms(sub)}
+    return {form, *below}
+
+
+# How clusters are written in files: nodes, pods and jobs, and snapshots of all, both ways. Pure.
+#
+# Quantities are those of Kubernetes. Limits fall back to requests, and requests to limits, each
+# resource by itself. Nothing is added to what is written: a pod counts against the number of pods
+# of a node where both name `pods`.
 
 
 def _of_mapping(read: Any) -> BeforeValidator:
@@ -52,7 +131,7 @@ def _of_mapping(read: Any) -> BeforeValidator:
 _EXPECTED: Final = "expected quantities by resource, such as {cpu: 4, memory: 8Gi}"
 
 Needed = Annotated[dict[str, int], _of_mapping(needed_of)]
-"""Quantities that are asked for, in the units of `amounts`."""
+"""Quantities that are asked for, in the units of policies."""
 
 Given = Annotated[dict[str, int], _of_mapping(given_of)]
 """Quantities that there are."""

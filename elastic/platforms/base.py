@@ -21,7 +21,7 @@ from elastic.errors import InfrastructureError, JobSpecError, PlatformError
 from elastic.policy.replicas import ExitReason, Replica, ReplicaId, ReplicaPhase, told_id
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.values.since import Since
+from elastic.spec.values import Since
 
 __all__ = [
     "LOST_AFTER_S",

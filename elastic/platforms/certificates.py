@@ -16,7 +16,7 @@ from cryptography.x509 import (
 )
 from cryptography.x509.oid import NameOID
 
-from elastic.spec.certificate import CERTIFICATE_NAME, Certificate
+from elastic.spec.values import CERTIFICATE_NAME, Certificate
 
 _CURVE: Final = ec.SECP256R1()
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

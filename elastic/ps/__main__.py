@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from elastic.errors import PlatformError
 from elastic.platforms import first_process  # noqa: F401 - before what takes long
-from elastic.platforms.replica_program import run_replica
-from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.registry import Surroundings, run_replica
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
@@ -40,7 +39,7 @@ def _serve(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int
         surroundings.address, token, surroundings.patience_s(), certificate=certificate
     )
     # Imported only now: frameworks read the thread variables when they are loaded.
-    from elastic.ps.serving import Serving, share_builder
+    from elastic.ps.servicer import Serving, share_builder
 
     serving = Serving(
         client,

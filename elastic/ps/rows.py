@@ -9,25 +9,27 @@ import grpc
 
 from elastic.errors import TrainingError
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.arithmetic.kernels import kernel_of
-from elastic.rows.base import Ids, RowGradients, Table, Values
-from elastic.rows.life import Gone
+from elastic.rows.arithmetic import kernel_of
+from elastic.rows.base import Gone, Ids, RowGradients, Rows, Table, TableForm, Values
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Rows, TableForm
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows.ahead import lay_rows, wanted_of_proto
-from elastic.rpc.rows.encoding import RowsError, gradients_from_proto, ids_from_bytes
-from elastic.rpc.rows.servers import (
+from elastic.rpc.layout import Mappings
+from elastic.rpc.rows import (
+    RowsError,
+    gradients_from_memory,
+    gradients_from_proto,
+    ids_from_bytes,
+    lay_rows,
+    lay_values,
     rows_put,
     rule_from_proto,
     scan_reply,
     table_from_proto,
     values_to_bytes,
     values_to_view,
+    wanted_of_proto,
 )
-from elastic.rpc.rows.shared import gradients_from_memory, lay_values
 from elastic.rpc.server import malformed
-from elastic.rpc.shared import Mappings
 from elastic.rpc.wire import CallRefusedError, Pieces, encode_data
 
 INLINE_IDS: Final = 16_384

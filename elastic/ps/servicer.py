@@ -1,7 +1,8 @@
-"""The calls of a parameter server: what it holds, what is staged, and the updates it makes."""
+"""A parameter server: its calls, what it holds, what is staged, the updates it makes; its life."""
 
 import asyncio
 import json
+import logging
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,20 +12,33 @@ import grpc
 import numpy as np
 
 from elastic.errors import UserError
+from elastic.frameworks import load_framework
 from elastic.frameworks.base import Array, Tensors, Updater, UpdaterState, Values
 from elastic.master.parameters.store import Contribution, VersionStore
 from elastic.master.parameters.strategy import Incoming
 from elastic.master.parameters.tables import Share
+from elastic.policy.replicas import ReplicaId
 from elastic.ps.rows import ServedRows
 from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, iter_chunks
-from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
-from elastic.rpc.rows.encoding import RowsError
-from elastic.rpc.rows.servers import gone_to_proto
-from elastic.rpc.server import malformed
-from elastic.rpc.shared import Proof
-from elastic.rpc.wire import CallRefusedError, Chunks, Pieces, encode_data
+from elastic.rpc.client import MasterClient
+from elastic.rpc.layout import DTYPES, Assembler, Layout, LayoutError, Proof, iter_chunks
+from elastic.rpc.network import SocketListeners
+from elastic.rpc.rows import RowsError, gone_to_proto
+from elastic.rpc.server import SERVER_OPTIONS, ServerHandler, malformed
+from elastic.rpc.wire import (
+    CallRefusedError,
+    Chunks,
+    Pieces,
+    add_port,
+    by_name,
+    encode_data,
+    layout_from_proto,
+    specs_to_proto,
+)
+from elastic.spec.job import JobSpec
+from elastic.spec.model_def import load_model_def
+from elastic.spec.values import Certificate
 
 BuildShare: TypeAlias = Callable[
     [Mapping[str, Array], Tensors, Tensors, int], tuple[Values, Updater]
@@ -399,3 +413,101 @@ def _incoming(header: pb.StageHeader, chunks: Chunks) -> Incoming:
 
 def _refused(message: str) -> CallRefusedError:
     return CallRefusedError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+# The life of a parameter server: it listens, says so to the master, and is loaded by it.
+
+
+log = logging.getLogger(__name__)
+
+STOP_S: Final = 0.5
+
+
+def share_builder(spec: JobSpec) -> BuildShare:
+    """Import the user's module, and give what makes its optimizer over a share.
+
+    Raises:
+        UserError: The module cannot be used here.
+    """
+    model_def = load_model_def(spec.model_zoo, spec.model_def, spec.symbol_names())
+    framework = load_framework(model_def.framework)
+    return lambda whole, parameters, state, total_steps: framework.build_share(
+        model_def, whole, parameters, state, total_steps
+    )
+
+
+class Serving:
+    """One process that serves a share, from its first call to its end."""
+
+    def __init__(
+        self,
+        client: MasterClient,
+        replica: ReplicaId,
+        life: str,
+        token: str,
+        host: str,
+        build_share: BuildShare,
+        certificate: Certificate | None = None,
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            client: Connection to the master.
+            replica: Which launch of which server this is.
+            life: Tells this process from any other, of the same launch too.
+            token: The job's.
+            host: Address that workers and the master reach this process by.
+            build_share: Makes the user's optimizer over a share.
+            certificate: The job's; None where its calls go in clear.
+        """
+        self._client = client
+        self._replica = replica
+        self._life = life
+        self._token = token
+        self._certificate = certificate
+        self._host = host
+        self._listeners = SocketListeners()
+        self._servicer = ServerServicer(build_share, self._listeners.proof)
+
+    async def run(self) -> None:
+        """Serve until the job needs this server no more.
+
+        Raises:
+            SupersededError: A newer launch of this server has its place.
+            RpcError: The master stayed away for too long.
+        """
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        handler = ServerHandler(self._servicer, self._token)
+        server.add_generic_rpc_handlers((handler,))
+        port = add_port(server, f"{self._bracketed()}:0", self._certificate)
+        await server.start()
+        await self._listeners.start(handler, self._token, self._certificate, self._host)
+        log.info("serving at %s:%d", self._host, port)
+        announcing = asyncio.ensure_future(self._announce(f"{self._bracketed()}:{port}"))
+        leaving = asyncio.ensure_future(self._servicer.left.wait())
+        try:
+            await asyncio.wait({announcing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                log.info("finished: the job has its end")
+            else:
+                await announcing
+        finally:
+            announcing.cancel()
+            leaving.cancel()
+            # What is being answered, such as the word to leave, goes out.
+            await asyncio.gather(server.stop(STOP_S), self._listeners.stop(STOP_S))
+
+    async def _announce(self, address: str) -> None:
+        """Say again and again that this process is there: also to a master that has restarted."""
+        request = pb.RegisterServerRequest(
+            server_index=self._replica.index,
+            launch=self._replica.launch,
+            address=address,
+            life=self._life,
+        )
+        while True:
+            interval_s = await asyncio.to_thread(self._client.register_server, request)
+            await asyncio.sleep(interval_s)
+
+    def _bracketed(self) -> str:
+        return f"[{self._host}]" if ":" in self._host else self._host

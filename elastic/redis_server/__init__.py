@@ -2,5 +2,5 @@
 
 Belongs here: which program that is, how it is started, that its calls are encrypted, and that the
 master hears where it is.
-Does not belong here: what is in it (`rows.redis_store`).
+Does not belong here: what is in it (`rows.redis`).
 """

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from elastic.platforms import first_process  # noqa: F401 - before what takes long
-from elastic.platforms.replica_program import run_replica
-from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.registry import Surroundings, run_replica
 from elastic.policy.replicas import ReplicaId
 from elastic.redis_server.program import can_keep_environment, configuration, find_server
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import REDIS
-from elastic.spec.values.redis_url import RedisAddress, own_password
+from elastic.spec.values import RedisAddress, own_password
 
 LIMIT_PATH: Final = Path("/sys/fs/cgroup/memory.max")
 LOOPBACK: Final = "127.0.0.1"

@@ -24,14 +24,13 @@ from typing import Any, Final
 import redis
 
 from elastic.errors import RpcError, SupersededError
-from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.registry import Surroundings
 from elastic.policy.replicas import ReplicaId
 from elastic.rows.redis.link import connect
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
-from elastic.spec.certificate import Certificate
 from elastic.spec.roles import REDIS
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.spec.values import Certificate, RedisAddress
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from elastic.errors import UserError
-from elastic.spec.values.packages import pip_install
+from elastic.spec.values import pip_install
 
 PROGRAMS: Final = ("valkey-server", "redis-server")
 _TITLE_IS_SET_SINCE: Final = (6, 2)

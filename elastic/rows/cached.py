@@ -16,9 +16,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.rows.base import Ids, Values
-from elastic.rows.index import IdIndex, Positions, put_rows, with_room
-from elastic.rows.store import Change, Notes, Rows, RowsLostError, RowStore, TableForm
+from elastic.rows.base import Change, Ids, Notes, Rows, RowsLostError, RowStore, TableForm, Values
+from elastic.rows.ids import IdIndex, Positions, put_rows, with_room
 
 CACHE_BYTES: Final = 64 << 20
 """Of rows of all tables that are remembered."""

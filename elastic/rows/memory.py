@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.errors import TrainingError
-from elastic.rows.base import Ids, Values
-from elastic.rows.index import IdIndex, Positions, put_rows, with_room
-from elastic.rows.store import Change, Notes, Rows, RowsLostError, TableForm
+from elastic.rows.base import Change, Ids, Notes, Rows, RowsLostError, TableForm, Values
+from elastic.rows.ids import IdIndex, Positions, put_rows, with_room
 
 PART_ROWS: Final = 4096
 """Rows of one part of a scan: as long as a commit may have to wait for it."""

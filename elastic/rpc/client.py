@@ -19,22 +19,39 @@ from elastic.policy.tasks.records import Task
 from elastic.policy.updates.server_shares import Share
 from elastic.rows.base import WORD_BYTES, Ids, Table, Values
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.channels import misfit, open_channel
-from elastic.rpc.layout import Array, Assembler, Layout, iter_chunks
-from elastic.rpc.messages import (
+from elastic.rpc.layout import (
+    Array,
+    Assembler,
+    Layout,
+    Mappings,
+    SharedMemory,
+    iter_chunks,
+    map_shared,
+)
+from elastic.rpc.network import NOWHERE, SocketPlace
+from elastic.rpc.rows import (
+    RowsError,
+    RowsMemory,
+    ids_to_bytes,
+    is_one_message,
+    values_laid,
+    values_of_reply,
+)
+from elastic.rpc.sockets import SocketChannel
+from elastic.rpc.wire import (
+    FENCED,
+    METHODS,
+    Malformed,
     by_name,
+    encode_data,
     layout_from_proto,
+    misfit,
+    open_channel,
     share_from_proto,
     specs_to_proto,
     task_from_proto,
 )
-from elastic.rpc.network import NOWHERE, SocketPlace
-from elastic.rpc.rows.encoding import RowsError, ids_to_bytes, is_one_message, values_of_reply
-from elastic.rpc.rows.shared import RowsMemory, values_laid
-from elastic.rpc.shared import Mappings, SharedMemory, map_shared
-from elastic.rpc.sockets import SocketChannel
-from elastic.rpc.wire import FENCED, METHODS, Malformed, encode_data
-from elastic.spec.certificate import Certificate
+from elastic.spec.values import Certificate
 
 NO_ROOM: Final[Mapping[str, Array]] = MappingProxyType({})
 CALL_TIMEOUT_S: Final = 30.0

@@ -19,10 +19,9 @@ from typing import Any, Final, TypeAlias
 import grpc
 import numpy as np
 
-from elastic.rpc.layout import CHUNK_BYTES, Bytes
+from elastic.rpc.layout import CHUNK_BYTES, Bytes, Proof, SharedHandle
 from elastic.rpc.local import LocalChannel, LocalListener, new_name
 from elastic.rpc.server import AnsweringStreams, reply_of
-from elastic.rpc.shared import Proof, SharedHandle
 from elastic.rpc.sockets import (
     GOOD,
     Connection,
@@ -34,7 +33,7 @@ from elastic.rpc.sockets import (
     take_apart,
 )
 from elastic.rpc.wire import Laid, head_of_data
-from elastic.spec.certificate import Certificate
+from elastic.spec.values import Certificate
 
 log = logging.getLogger(__name__)
 

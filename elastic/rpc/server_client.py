@@ -16,19 +16,24 @@ import grpc
 import numpy as np
 
 from elastic.errors import RpcError
-from elastic.rows.arithmetic.kernels import RowRule
-from elastic.rows.base import WORD_BYTES, RowGradients, Table
-from elastic.rows.life import Gone
-from elastic.rows.store import Change, Rows, TableForm
+from elastic.rows.arithmetic import RowRule
+from elastic.rows.base import WORD_BYTES, Change, Gone, RowGradients, Rows, Table, TableForm
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.channels import misfit, open_async_channel, open_channel
 from elastic.rpc.client import BULK_TIMEOUT_S, VersionGoneError
-from elastic.rpc.layout import Array, Assembler, Layout, LayoutError, iter_chunks
+from elastic.rpc.layout import (
+    Array,
+    Assembler,
+    Layout,
+    LayoutError,
+    SharedHandle,
+    iter_chunks,
+    map_shared,
+)
 from elastic.rpc.local import AsyncLocalChannel
-from elastic.rpc.messages import by_name, layout_from_proto, specs_to_proto
 from elastic.rpc.network import NOWHERE, SocketPlace
-from elastic.rpc.rows.encoding import RowsError
-from elastic.rpc.rows.servers import (
+from elastic.rpc.rows import (
+    RowsError,
+    RowsMemory,
     WantedRows,
     gone_from_proto,
     joined_rows,
@@ -36,11 +41,21 @@ from elastic.rpc.rows.servers import (
     rows_scanned,
     rule_to_proto,
     table_to_proto,
+    values_laid,
 )
-from elastic.rpc.rows.shared import RowsMemory, values_laid
-from elastic.rpc.shared import SharedHandle, map_shared
-from elastic.rpc.wire import SERVER_METHODS, Malformed, Method, encode_data
-from elastic.spec.certificate import Certificate
+from elastic.rpc.wire import (
+    SERVER_METHODS,
+    Malformed,
+    Method,
+    by_name,
+    encode_data,
+    layout_from_proto,
+    misfit,
+    open_async_channel,
+    open_channel,
+    specs_to_proto,
+)
+from elastic.spec.values import Certificate
 
 NOT_ANSWERED: Final = frozenset(
     {

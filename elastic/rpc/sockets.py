@@ -27,7 +27,7 @@ import grpc
 import numpy as np
 
 from elastic.rpc.wire import Pieces
-from elastic.spec.certificate import CERTIFICATE_NAME
+from elastic.spec.values import CERTIFICATE_NAME
 
 LENGTH: Final = struct.Struct("<I")
 """Before each message: how many bytes follow."""

@@ -13,9 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from elastic.errors import ElasticError
-from elastic.policy.cluster.amounts import total_of
-from elastic.policy.cluster.plan import Decision, Plan, Policy
-from elastic.policy.cluster.snapshot import Node, Pod, Snapshot
+from elastic.policy.cluster import Decision, Node, Plan, Pod, Policy, Snapshot, total_of
 from elastic.simulation.outcome import Outcome, Usage
 from elastic.simulation.running import Replicas, Rooms, RunningJob
 from elastic.simulation.workload import Service, Workload

@@ -13,18 +13,19 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, model_validator
 
 from elastic.errors import DescriptionError
-from elastic.planning.documents import Form, load_document, read_form
 from elastic.planning.forms import (
     Count,
+    Form,
     JobForm,
     NodeForm,
     PodNeeds,
     Seconds,
     job_document,
+    load_document,
+    read_form,
     refuse_repeated,
 )
-from elastic.policy.cluster.amounts import GPU, quantity
-from elastic.policy.cluster.snapshot import Group, JobPhase, Node
+from elastic.policy.cluster import GPU, Group, JobPhase, Node, quantity
 from elastic.simulation.workload import (
     SAMPLES_PER_S,
     Amdahl,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from elastic.planning.telling import aligned
-from elastic.policy.cluster.amounts import CPU, MEMORY, MILLI, PODS, Amounts, is_gpu
+from elastic.planning.policies import aligned
+from elastic.policy.cluster import CPU, MEMORY, MILLI, PODS, Amounts, is_gpu
 from elastic.simulation.workload import Window
 
 WHOLE: Final = "whole"

@@ -8,15 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, PODS, Amounts
-from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.snapshot import (
+from elastic.policy.cluster import (
+    CPU,
+    GPU,
+    MEMORY,
+    MILLI,
+    PODS,
+    Amounts,
     Cards,
     Group,
     Job,
     JobPhase,
     Node,
     Placement,
+    Rules,
     Share,
     Speed,
     Telling,

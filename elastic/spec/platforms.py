@@ -1,7 +1,6 @@
-"""The platforms that jobs run on: one table of what the rest has to know to tell them apart.
+"""The kinds of jobs and the platforms that they run on: tables by which the rest tells them apart.
 
-A further platform is a row here and a package, which `platforms.registry` opens by the row. Nothing
-else asks which platform it is: settings, commands and programs ask what it is like.
+`import elastic` brings this module, so it imports nothing large.
 """
 
 from collections.abc import Mapping
@@ -9,6 +8,55 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+
+class Mode(StrEnum):
+    """What `dataset_fn(dataset, mode)` is asked to prepare records for."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction"
+
+
+class JobKind(StrEnum):
+    """What a job does; each is a command of that name."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
+
+    @property
+    def mode(self) -> Mode:
+        """What `dataset_fn` prepares the records of such a job for."""
+        return _MODES[self]
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether such a job keeps anything that another can go on from."""
+        return self is not JobKind.EVALUATE
+
+    @property
+    def data_setting(self) -> str:
+        """The setting that names the records of such a job."""
+        return f"{self.mode}_data_dir"
+
+
+_MODES: Final = {
+    JobKind.TRAIN: Mode.TRAINING,
+    JobKind.EVALUATE: Mode.EVALUATION,
+    JobKind.PREDICT: Mode.PREDICTION,
+}
+EVERY_KIND: Final = tuple(JobKind)
+TRAIN: Final = (JobKind.TRAIN,)
+EVALUATE: Final = (JobKind.EVALUATE,)
+PREDICT: Final = (JobKind.PREDICT,)
+
+
+# The platforms that jobs run on: one table of what the rest has to know to tell them apart.
+#
+# A further platform is a row here and a package, which `platforms.registry` opens by the row.
+# Nothing else asks which platform it is: settings, commands and programs ask what it is like.
+
 
 METRICS_PORT: Final = 9464
 """Of pods, unless `metrics_port` says otherwise; the one that OpenTelemetry's exporters take."""

@@ -21,7 +21,7 @@ class Keeper(Enum):
 
     PLATFORM = "platform"
     """It is started again where it was: in the same pod, by the same supervisor. What follows how
-    many ends is said by `policy.masters`."""
+    many ends is said by `policy.replicas`."""
 
     MASTER = "master"
     """It is launched anew under the next launch number, as `policy.fleet` says."""
@@ -64,7 +64,7 @@ class Role:
             there is exactly one.
         is_scaled: Their number may change while the job runs, within what `number` says.
         failures: The setting that says how many ends by the user's fault the job bears, of all
-            replicas of the role together; one more ends the job. None: `policy.masters` counts.
+            replicas of the role together; one more ends the job. None: `policy.replicas` counts.
         quorum: How many have to run.
         words: What is told of them; None where the master does not tell it.
         resource_request: The setting of what it asks a cluster for.

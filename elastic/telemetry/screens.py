@@ -13,8 +13,18 @@ from rich.text import Text
 
 from elastic.policy.replicas import ReplicaPhase, told_id
 from elastic.spec.roles import WORKER
-from elastic.spec.status import BatchStatus, JobEvent, JobPhase, JobStatus, WorkerStatus
-from elastic.spec.status.objects import EventStatus, ListedJob, Listing, ObjectStatus, PodStatus
+from elastic.spec.status import (
+    BatchStatus,
+    EventStatus,
+    JobEvent,
+    JobPhase,
+    JobStatus,
+    ListedJob,
+    Listing,
+    ObjectStatus,
+    PodStatus,
+    WorkerStatus,
+)
 from elastic.telemetry import summary
 from elastic.telemetry.progress import (
     PHASE_STYLES,

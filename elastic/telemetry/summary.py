@@ -4,12 +4,19 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
+from elastic.policy.accounts import split_at
 from elastic.policy.replicas import ReplicaPhase
-from elastic.policy.time_account import split_at
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 from elastic.spec.roles import WORKER
-from elastic.spec.status import JobEvent, JobPhase, JobStatus, Progress, TableStatus, WorkerStatus
-from elastic.spec.status.time_split import TimeCategory
+from elastic.spec.status import (
+    JobEvent,
+    JobPhase,
+    JobStatus,
+    Progress,
+    TableStatus,
+    TimeCategory,
+    WorkerStatus,
+)
 
 SHORTEST_TOLD_S: Final = 0.05
 """What a job spent less time on would be told as 0.0s."""

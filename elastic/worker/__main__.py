@@ -7,13 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from elastic.platforms import first_process  # noqa: F401 - before what takes long
-from elastic.platforms.replica_program import run_replica
-from elastic.platforms.surroundings import Surroundings
+from elastic.platforms.process import keep_freed_memory
+from elastic.platforms.registry import Surroundings, run_replica
 from elastic.policy.replicas import ExitReason, ReplicaId
 from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import WORKER
-from elastic.worker.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from elastic.worker.loop import Worker
@@ -52,8 +51,8 @@ def _work(spec: JobSpec, surroundings: Surroundings, replica: ReplicaId) -> int:
     keep_freed_memory()
     # Imported only now: frameworks read the thread variables when they are loaded.
     from elastic.worker import loop
-    from elastic.worker.assembly import assemble
-    from elastic.worker.meter import open_meter
+    from elastic.worker.loop import assemble
+    from elastic.worker.strategy import open_meter
 
     meter = open_meter(spec, replica.index)
     try:

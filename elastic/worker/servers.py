@@ -14,13 +14,19 @@ from elastic.errors import RpcError
 from elastic.frameworks.base import Array, Tensors
 from elastic.policy.updates.server_shares import Slice
 from elastic.rows.base import Ids, RowGradient, RowGradients, Table, Values
-from elastic.rows.placement import spread_rows
+from elastic.rows.ids import spread_rows
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, ServerPlace, Session
-from elastic.rpc.layout import Layout
-from elastic.rpc.rows.ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
-from elastic.rpc.rows.servers import WantedRows
-from elastic.rpc.rows.shared import RowsMemory
+from elastic.rpc.layout import Layout, Mappings, SharedMemory
+from elastic.rpc.rows import (
+    RowsAhead,
+    RowsMemory,
+    WantedIds,
+    WantedRows,
+    ahead_to_proto,
+    rows_laid,
+    size_of,
+)
 from elastic.rpc.server_client import (
     Gradient,
     OtherEraError,
@@ -28,7 +34,6 @@ from elastic.rpc.server_client import (
     ServerAwayError,
     ServerClient,
 )
-from elastic.rpc.shared import Mappings, SharedMemory
 from elastic.worker.strategy import NO_ROWS
 
 T = TypeVar("T")

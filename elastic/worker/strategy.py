@@ -3,8 +3,11 @@
 The loop and the step ask a `Strategy` and nobody else for parameters, and give gradients to nobody
 else. Leases, sessions and the results of evaluations go by the client, whatever the strategy. Who
 has the parameters, the master or servers, an `Exchange` knows.
+
+What is measured of steps goes to a `StepMeter`: nothing, until somebody wants to know.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,17 +16,77 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from elastic.errors import JobSpecError
 from elastic.frameworks.base import Array, Model, StepResult, Tensors, Updater
-from elastic.policy.oddities import Oddity
+from elastic.policy.minibatches import Oddity
 from elastic.policy.tasks.records import Task
 from elastic.rows.base import RowGradients
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import NO_ROOM, MasterClient, PulledModel, Session, VersionGoneError
-from elastic.rpc.messages import metrics_to_proto
-from elastic.rpc.rows.ahead import RowsAhead, WantedIds, ahead_to_proto, rows_laid, size_of
-from elastic.rpc.rows.shared import RowsMemory
-from elastic.rpc.shared import SharedMemory
-from elastic.worker.meter import NoMeter, StepMeter
+from elastic.rpc.layout import SharedMemory
+from elastic.rpc.rows import RowsAhead, RowsMemory, WantedIds, ahead_to_proto, rows_laid, size_of
+from elastic.rpc.wire import metrics_to_proto
+from elastic.spec.job import JobSpec
+
+log = logging.getLogger(__name__)
+
+
+class StepMeter(Protocol):
+    """Told as it happens, on the thread that computes."""
+
+    def computed(self, step_s: float) -> None:
+        """A minibatch's gradient was computed."""
+
+    def pulled(self, pull_s: float) -> None:
+        """The model was asked for and has come, or is here already."""
+
+    def pushed(self, push_s: float, size_bytes: int) -> None:
+        """A gradient was sent and answered."""
+
+    def received(self, size_bytes: int) -> None:
+        """A version of the model has come."""
+
+
+class NoMeter:
+    """Measures nothing."""
+
+    def computed(self, step_s: float) -> None:
+        """Ignored."""
+
+    def pulled(self, pull_s: float) -> None:
+        """Ignored."""
+
+    def pushed(self, push_s: float, size_bytes: int) -> None:
+        """Ignored."""
+
+    def received(self, size_bytes: int) -> None:
+        """Ignored."""
+
+
+def open_meter(spec: JobSpec, index: int) -> StepMeter:
+    """Serve what a worker measures; a port in use costs the job nothing but that.
+
+    Args:
+        spec: Of the job.
+        index: Of the worker: on a shared machine its port follows the master's by so much and one.
+    """
+    port = spec.served_metrics_port
+    if not port:
+        return NoMeter()
+    traits = spec.platform.traits
+    if traits.shares_ports:
+        port += 1 + index
+    # Nobody else pays for the import.
+    from elastic.telemetry.prometheus import WorkerExporter, serve
+
+    exporter = WorkerExporter(spec.job_name, index)
+    try:
+        serve(exporter.registry, traits.metrics_host, port)
+    except (JobSpecError, OverflowError) as error:
+        log.warning("worker %d serves no metrics: %s", index, error)
+        return NoMeter()
+    return exporter
+
 
 NO_ROWS: Final[RowGradients] = MappingProxyType({})
 
@@ -166,7 +229,7 @@ class Exchange(Protocol):
             gradients: By name.
             state: Not trained, by name.
             rows: Gradients of rows of embeddings.
-            wanted: Rows that are wanted with the version that is made, see `ahead`.
+            wanted: Rows that are wanted with the version that is made, see `RowsAhead`.
 
         Raises:
             TrainingError: There are more rows of embeddings than can travel; it was reported

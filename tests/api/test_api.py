@@ -11,10 +11,10 @@ from support.statuses import failed, running, succeeded
 
 import elastic
 from elastic import api
-from elastic.client import following
+from elastic.client import platforms
 from elastic.errors import JobNotFoundError, JobSpecError, ModelDefError, TrainingError
 from elastic.spec.status import JobPhase
-from elastic.spec.values.since import Since
+from elastic.spec.values import Since
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "zoo" / "mnist.py").write_text(MODULE)
     (tmp_path / "train.csv").write_text("1,2\n")
     monkeypatch.chdir(tmp_path)
-    for module in (api, following):
+    for module in (api, platforms):
         monkeypatch.setattr(module, "POLL_S", 0.0)
     return tmp_path
 

@@ -40,8 +40,8 @@ from benchmarks.redis_program import BareRows
 from benchmarks.sizes import FULL, TINY
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.platforms.local.platform import LocalPlatform
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.policy.cluster import carried_out
+from elastic.spec.values import RedisAddress
 from model_zoo.clicks.prepare_data import prepare
 
 

@@ -9,7 +9,7 @@ from support.rows import check_counts
 from support.seeds import drawn
 from support.statuses import each_epoch
 
-from elastic.spec.values.redis_url import PASSWORD_VARIABLE
+from elastic.spec.values import PASSWORD_VARIABLE
 
 NUM_SEEDS = 20
 NUM_DRAWN = 1

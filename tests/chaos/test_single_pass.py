@@ -18,8 +18,8 @@ from support.single_pass import (
 from support.thread_job import ZOO
 
 from elastic.frameworks import load_framework
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def
+from elastic.spec.platforms import Mode
 
 NUM_RECORDS = 211  # no multiple of a task or a minibatch
 FREE_RECORDS = 150

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from elastic.checkpoints.contents import CutRows, read_manifest
 from elastic.checkpoints.cuts import (
     Cut,
     clean_up,
@@ -20,11 +21,8 @@ from elastic.checkpoints.cuts import (
     read_cut,
     write_cut,
 )
-from elastic.checkpoints.manifest import read_manifest
-from elastic.checkpoints.rows import CutRows
 from elastic.frameworks.base import UpdaterState
-from elastic.rows.base import Table
-from elastic.rows.store import Change, TableForm
+from elastic.rows.base import Change, Table, TableForm
 
 WRITER = """
 import itertools, sys

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from support.rows import rows_of
 
+from elastic.checkpoints.contents import CutRows
 from elastic.checkpoints.cuts import Cut, write_cut
-from elastic.checkpoints.rows import CutRows
 from elastic.checkpoints.table_files import (
     PARQUET,
     apply_delta,
@@ -21,8 +21,7 @@ from elastic.checkpoints.table_files import (
 from elastic.cli.main import main
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import UpdaterState
-from elastic.rows.base import Table
-from elastic.rows.store import Change, TableForm
+from elastic.rows.base import Change, Table, TableForm
 
 ITEMS = TableForm(Table("a/items", 2, "zeros"), ("momentum",), ("count", "seen"))
 EMPTY = TableForm(Table("empty", 3, "normal(1)"))

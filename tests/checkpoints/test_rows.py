@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 from support.rows import leave_rows, rows_of
 
-from elastic.checkpoints import rows as row_files
+from elastic.checkpoints import contents as row_files
 from elastic.checkpoints import table_files
+from elastic.checkpoints.contents import MANIFEST, CutRows, read_manifest, read_rows
 from elastic.checkpoints.cuts import Cut, copy_cut, newest_cut, read_cut, remove, write_cut
-from elastic.checkpoints.manifest import MANIFEST, read_manifest
-from elastic.checkpoints.rows import CutRows, read_rows
 from elastic.checkpoints.table_files import export_tables, exported_tables, rows_folder
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import UpdaterState
-from elastic.rows.base import Table
-from elastic.rows.store import Change, RowsLostError, TableForm
+from elastic.rows.base import Change, RowsLostError, Table, TableForm
 
 ITEMS = TableForm(Table("a/items", 2, "zeros"), ("momentum",))
 EMPTY = TableForm(Table("empty", 3, "normal(1)"))

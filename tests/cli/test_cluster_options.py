@@ -8,7 +8,7 @@ from cli.test_train_flags import REQUIRED
 from support.scripted_platform import ScriptedPlatform
 from support.statuses import failed, running, succeeded
 
-from elastic.client.opening import ClusterChoice
+from elastic.client.platforms import ClusterChoice
 from elastic.errors import PlatformError
 
 KEPT = [*REQUIRED, "--output=s3://bucket/model"]

@@ -7,16 +7,15 @@ from cli.test_train_flags import CLASSIC, REQUIRED
 from support.scripted_platform import ScriptedPlatform, running_workers
 from support.statuses import KILLED, SUBMITTED_S, failed, running, succeeded
 
+from elastic.cli import control
 from elastic.cli.exit_codes import ExitCode, of_phase
-from elastic.cli.jobs import control
-from elastic.cli.jobs.status import schema_text
 from elastic.cli.main import SUMMARIES, TOPICS
-from elastic.client.following import all_statuses, looks, statuses
+from elastic.cli.showing import schema_text
+from elastic.client.platforms import all_statuses, looks, statuses
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import StillAliveError
-from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
-from elastic.spec.status.time_split import TimeCategory, TimeSplit
-from elastic.spec.values.since import Since
+from elastic.spec.status import JobPhase, JobStatus, TimeCategory, TimeSplit, WorkerStatus
+from elastic.spec.values import Since
 from elastic.telemetry import progress
 
 LOCAL = (*REQUIRED, "--platform=local")

@@ -15,8 +15,8 @@ from PIL import Image
 from rich.console import Console
 
 from elastic.cli import data
-from elastic.data.convert.writers import WRITERS
-from elastic.telemetry.preparation import (
+from elastic.data.writers import WRITERS
+from elastic.telemetry.progress import (
     ConversionProgress,
     LiveConversionDisplay,
     PlainConversionDisplay,

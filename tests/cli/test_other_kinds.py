@@ -18,7 +18,7 @@ from support.team import (
     training_job_runs,
 )
 
-from elastic.cli.jobs.status import status_schema
+from elastic.cli.showing import status_schema
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.controller.resources.definitions import DEFINITIONS
 from elastic.platforms.kubernetes.api.resources import EVENTS
@@ -281,7 +281,7 @@ def test_a_screen_of_80_columns_folds_names_and_cuts_nothing(team, monkeypatch):
     namespace = "another-namespace-of-some-length"
     training_job_runs(team, name, namespace)
     team.add(elastic_train_job.RESOURCE, "new", TRAIN_JOB)
-    monkeypatch.setattr("elastic.cli.jobs.status._PIPE_WIDTH", 80)
+    monkeypatch.setattr("elastic.cli.showing._PIPE_WIDTH", 80)
     lines = team.out("status", "-A").splitlines()
     assert max(map(len, lines)) <= 80
     assert "PROGRESS" not in lines[0]

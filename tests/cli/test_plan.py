@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from elastic.cli.clusters.policies import POLICY_NAMES
 from elastic.cli.main import main
+from elastic.cli.policies import POLICY_NAMES
 from elastic.planning.forms import read_snapshot
 from elastic.planning.policies import POLICIES
 

@@ -5,12 +5,11 @@ import json
 import pytest
 from support.api_server_in_memory import InMemoryApi
 
-from elastic.cli.clusters.policies import POLICY_NAMES
-from elastic.cli.clusters.simulate import GENERATOR_NAMES
 from elastic.cli.main import main
+from elastic.cli.policies import GENERATOR_NAMES, POLICY_NAMES
 from elastic.controller.snapshots.reading import RESOURCES
 from elastic.platforms.kubernetes.api.resources import NODES as ALL_NODES
-from elastic.simulation.generators import GENERATORS
+from elastic.simulation.workload import GENERATORS
 
 WORKLOAD = "jobs: [{name: a, min: 1, max: 4, asked: 1, work_s: 60, requests: {cpu: 1}}]"
 NODES = "nodes: [{name: n, allocatable: {cpu: 10}}]"

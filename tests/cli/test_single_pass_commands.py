@@ -6,9 +6,8 @@ import re
 import pytest
 from support.scripted_platform import ScriptedPlatform
 
-from elastic.spec.describe import settings
-from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
+from elastic.spec.job import JobSpec, settings
+from elastic.spec.platforms import JobKind
 from elastic.spec.yaml_text import load_value
 
 COMMON = (

@@ -8,9 +8,8 @@ from support.schema import problems
 from support.statuses import failed, running, succeeded
 
 import elastic
-from elastic.cli.jobs.status import listed_document, schema_text, status_schema
-from elastic.spec.status import SCHEMA_VERSION, JobStatus
-from elastic.spec.status.document import document
+from elastic.cli.showing import listed_document, schema_text, status_schema
+from elastic.spec.status import SCHEMA_VERSION, JobStatus, document
 
 SCHEMA_PATH = Path(elastic.__file__).parents[1] / "docs" / "status.schema.json"
 SCHEMA = json.loads(schema_text())

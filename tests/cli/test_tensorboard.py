@@ -93,7 +93,7 @@ def test_without_the_package_it_says_how_to_get_it(home, run, monkeypatch):
 
 
 def test_a_job_that_would_need_it_is_not_submitted(zoo, run, monkeypatch):
-    monkeypatch.setattr("elastic.telemetry.event_log.find_spec", lambda name: None)
+    monkeypatch.setattr("elastic.telemetry.board.find_spec", lambda name: None)
     monkeypatch.setenv("ELASTIC_HOME", str(zoo / "home"))
     code, _, err = run(
         "train", "--platform=local", "--model_zoo=zoo", "--model_def=mnist.CustomModel",

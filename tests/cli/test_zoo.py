@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from elastic.cli import zoo
-from elastic.platforms.images.request import TEMPLATE_PATH
-from elastic.spec.image_progress import ImageProgress
-from elastic.telemetry.preparation import (
+from elastic.platforms.images.context import TEMPLATE_PATH
+from elastic.spec.status import ImageProgress
+from elastic.telemetry.progress import (
     LiveImageDisplay,
     PlainImageDisplay,
     open_image_display,

@@ -10,7 +10,7 @@ from support.statuses import each_epoch
 from support.whole_jobs import CONTROL, Workshop, secret_of, shown_certificate
 
 from elastic.checkpoints.cuts import read_cut
-from elastic.spec.values.redis_url import own_password
+from elastic.spec.values import own_password
 
 pytestmark = needs_cluster
 

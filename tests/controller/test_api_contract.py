@@ -20,7 +20,6 @@ from support.kubelet_in_memory import Kubelet
 
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.informer import Cache, Watch
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -28,6 +27,7 @@ from elastic.platforms.kubernetes.api.resources import (
     PODS,
     Resource,
 )
+from elastic.platforms.kubernetes.api.transport import find_access
 
 WIDGETS = Resource("tests.elastic.dev", "v1", "widgets", "Widget")
 UNKNOWN = Resource("nowhere.elastic.dev", "v1", "nowheres", "Nowhere")

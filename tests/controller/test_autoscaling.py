@@ -12,14 +12,13 @@ from support.toy_kind import TEAM, World, is_quiet, soon
 from support.train_job_world import JOB, resource
 from support.workloads_in_memory import Workloads
 
-from elastic.controller.assembly import assembled
+from elastic.controller.assembly import assembled, everything
 from elastic.controller.autoscaling import SCALED, ClusterScaler, Share
-from elastic.controller.parts import everything
 from elastic.controller.resources import elastic_job, tf_job, training_job
 from elastic.controller.resources.elastic_train_job import RESOURCE as ETJ
 from elastic.controller.resources.tf_job import SHARE_PODS
 from elastic.controller.settings import Autoscaling
-from elastic.controller.snapshots.jobs import AUTOSCALED, HELD
+from elastic.controller.snapshots.objects import AUTOSCALED, HELD
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from elastic.platforms.kubernetes.objects.manifests import (
     control_of,

@@ -18,13 +18,13 @@ from support.toy_kind import PAUSES, TOYS, ToyKind
 
 from elastic.controller.machinery.engine import Engine
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     PODS,
     Resource,
 )
+from elastic.platforms.kubernetes.api.transport import find_access
 
 pytestmark = needs_custom_resources
 

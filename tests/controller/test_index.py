@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.toy_kind import TOYS, ToyKind
 
-from elastic.controller.machinery.index import Index, JobKey
+from elastic.controller.machinery.informers import Index, JobKey
 from elastic.platforms.kubernetes.api.resources import PODS, Resource
 
 SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")

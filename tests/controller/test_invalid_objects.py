@@ -7,8 +7,7 @@ from pydantic import Field
 from support.invalid_objects import GONE, Row, changed, field_paths, kinds, untested
 from support.structural import refusals
 
-from elastic.controller.assembly import assembled
-from elastic.controller.parts import everything
+from elastic.controller.assembly import assembled, everything
 from elastic.controller.reconciling import ClusterView, EventType, Observed
 from elastic.controller.resources.common import Fields
 from elastic.controller.resources.definitions import definitions

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.tf_job_world import node
 
 from elastic.controller.kinds.placing import GPU, Rooms, demand_of, needs_of, place, rooms_of
-from elastic.spec.values.quantities import MOST, NANO, nanos_of, shown
+from elastic.spec.values import MOST, NANO, nanos_of, quantity_shown
 
 SCALES = {
     "n": Decimal("1e-9"),
@@ -61,7 +61,7 @@ def test_what_is_no_quantity(written):
 
 @pytest.mark.parametrize("text", ["8Gi", "1536Mi", "500m", "3", "0", "7n"])
 def test_quantities_are_shown_as_people_write_them(text):
-    assert shown(nanos_of(text)) == text
+    assert quantity_shown(nanos_of(text)) == text
 
 
 def container(cpu=None, limit=None, **more):

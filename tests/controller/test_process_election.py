@@ -8,7 +8,7 @@ import pytest
 from support.cluster import eventually
 from support.process_api import ProcessApi
 
-from elastic.controller.machinery.election import (
+from elastic.controller.run import (
     DURATION_S,
     MARGIN_S,
     RENEW_S,
@@ -17,8 +17,7 @@ from elastic.controller.machinery.election import (
     LeadersPace,
     LeaseLostError,
 )
-from elastic.platforms.kubernetes.api.cluster import AwayError, RefusedError
-from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.cluster import AwayError, Lease, RefusedError
 from elastic.platforms.kubernetes.api.transport import Pace
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/team/leases/l"

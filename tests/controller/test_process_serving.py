@@ -13,7 +13,7 @@ from support.scraping import free_ports, scrape, value
 
 import elastic
 from elastic.controller.machinery.meter import Meter, Sample
-from elastic.controller.machinery.serving import METRICS, ControllerExporter, Door, table
+from elastic.controller.run import METRICS, ControllerExporter, Door, metrics_table
 from elastic.errors import JobSpecError
 from elastic.telemetry.prometheus import Kind
 
@@ -156,4 +156,4 @@ def test_names_follow_the_conventions(metric):
 
 def test_the_page_on_controllers_has_all_metrics():
     page = Path(elastic.__file__).parents[1] / "docs" / "controllers.md"
-    assert table() in page.read_text(), "write the table anew: elastic.controller.machinery.serving"
+    assert metrics_table() in page.read_text(), "write the table anew: elastic.controller.run"

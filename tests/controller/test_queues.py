@@ -15,12 +15,12 @@ from elastic.controller.assembly import assembled
 from elastic.controller.inspection.kinds import parse_reference
 from elastic.controller.inspection.objects import Objects, kill
 from elastic.controller.installing import everything_but_groups, job_rules, queue_rules
+from elastic.controller.kinds.common import Queues
 from elastic.controller.kinds.elastic_job import ElasticJobs
 from elastic.controller.kinds.elastic_train_job import ElasticTrainJobs
-from elastic.controller.kinds.queueing import Queues
 from elastic.controller.kinds.training_job import TrainingJobs
 from elastic.controller.machinery.engine import Engine
-from elastic.controller.machinery.index import JobKey
+from elastic.controller.machinery.informers import JobKey
 from elastic.controller.machinery.writing import Farewell
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.cluster import may
@@ -32,15 +32,15 @@ from elastic.platforms.kubernetes.objects.manifests import (
     spec_of,
     submission_of,
 )
-from elastic.platforms.kubernetes.objects.names import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queues import (
+from elastic.platforms.kubernetes.objects.names import (
     GROUPS,
     KUEUE_QUEUES,
     KUEUE_WORKLOADS,
+    Owner,
     QueueSystem,
     groups_among,
 )
+from elastic.platforms.kubernetes.objects.podspec import Job
 
 TEAM = "team"
 GROUP_SPECS = {

@@ -16,13 +16,12 @@ from support.structural import refusals
 from support.tf_job_world import node
 from support.toy_kind import PAUSES, TEAM, soon
 
-from elastic.controller.assembly import assembled
+from elastic.controller.assembly import assembled, everything
 from elastic.controller.kinds.tf_job import TFJobs
 from elastic.controller.machinery.engine import Engine
-from elastic.controller.parts import everything
 from elastic.controller.reconciling import ClusterView, Observed
+from elastic.controller.resources.common import parts_of
 from elastic.controller.resources.definitions import definitions
-from elastic.controller.resources.pod_parts import parts_of
 
 RECONCILERS = {kind.resource.kind: kind for kind in assembled().make_kinds(everything).values()}
 RECONCILERS["TFJob"] = TFJobs(has_kubeshare=True)

@@ -2,18 +2,25 @@
 
 import pytest
 
-from elastic.controller.kinds import pods
-from elastic.controller.kinds.conditions import (
+from elastic.controller.kinds import common
+from elastic.controller.kinds.common import (
     JobCondition,
     ended_as,
-    ended_s,
     holds,
+    job_ended_s,
     no_longer,
     told,
     written,
 )
 from elastic.controller.resources.common import CleanPodPolicy, RestartPolicy
-from elastic.platforms.kubernetes.pods import states
+from elastic.platforms.kubernetes.pods import (
+    exit_code,
+    has_failed,
+    has_succeeded,
+    is_active,
+    is_pending,
+    why_failed,
+)
 
 AT_S = 1_750_000_000.0
 AT = "2025-06-15T15:06:40Z"
@@ -54,10 +61,10 @@ def pod(phase="Running", *, is_going=False, codes=(), init=(), **status):
 def test_each_pod_is_one_thing(phase, is_going, expected):
     there = pod(phase, is_going=is_going)
     seen = {
-        "pending": states.is_pending(there),
-        "active": states.is_active(there),
-        "succeeded": states.has_succeeded(there),
-        "failed": states.has_failed(there),
+        "pending": is_pending(there),
+        "active": is_active(there),
+        "succeeded": has_succeeded(there),
+        "failed": has_failed(there),
     }
     assert [name for name, is_so in seen.items() if is_so] == ([expected] if expected else [])
 
@@ -73,7 +80,7 @@ def test_each_pod_is_one_thing(phase, is_going, expected):
     ],
 )
 def test_exit_code(codes, init, expected):
-    assert states.exit_code(pod("Failed", codes=codes, init=init)) == expected
+    assert exit_code(pod("Failed", codes=codes, init=init)) == expected
 
 
 DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "Preempted"}]}
@@ -93,8 +100,8 @@ DISRUPTED = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reas
     ],
 )
 def test_whose_doing_an_end_is(there, is_free):
-    assert pods.is_free(there, RestartPolicy.EXIT_CODE) is is_free
-    assert not pods.is_free(there, RestartPolicy.ON_FAILURE)
+    assert common.is_free(there, RestartPolicy.EXIT_CODE) is is_free
+    assert not common.is_free(there, RestartPolicy.ON_FAILURE)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +113,13 @@ def test_whose_doing_an_end_is(there, is_free):
     ],
 )
 def test_why_a_pod_failed(there, words):
-    assert states.why_failed(there) == words
+    assert why_failed(there) == words
 
 
 def test_why_a_pod_ran_out_of_memory():
     there = pod("Failed", codes=(137,))
     there["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
-    assert states.why_failed(there) == "exited with code 137: OOMKilled"
+    assert why_failed(there) == "exited with code 137: OOMKilled"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_why_a_pod_ran_out_of_memory():
     ],
 )
 def test_index_of_a_name(name, index):
-    assert pods.index_of(name, "j", "worker") == index
+    assert common.index_of(name, "j", "worker") == index
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,7 @@ def test_index_of_a_name(name, index):
 def test_what_is_removed_at_the_end(policy, removed):
     there = [pod(phase) for phase in ("Pending", "Running", "Succeeded", "Failed")]
     going = pod("Running", is_going=True)
-    assert pods.to_remove_at_end([*there, going], policy) == [
+    assert common.to_remove_at_end([*there, going], policy) == [
         each for each in there if each["status"]["phase"] in removed
     ]
 
@@ -152,11 +159,11 @@ def test_when_a_pod_ended():
     there = pod("Failed", codes=(1, 1), startTime="2025-06-15T15:06:50Z")
     for entry, second in zip(there["status"]["containerStatuses"], (55, 53), strict=True):
         entry["state"]["terminated"]["finishedAt"] = f"2025-06-15T15:06:{second}Z"
-    assert pods.ended_s(there) == AT_S + 15
-    assert pods.ran_s(there) == 5
+    assert common.pod_ended_s(there) == AT_S + 15
+    assert common.ran_s(there) == 5
     rejected = pod("Failed")
-    assert pods.ended_s(rejected) == AT_S
-    assert pods.ran_s(rejected) == 0
+    assert common.pod_ended_s(rejected) == AT_S
+    assert common.ran_s(rejected) == 0
 
 
 class TestClocks:
@@ -164,13 +171,13 @@ class TestClocks:
         ("failures", "pause_s"), [(1, 0), (2, 10), (3, 20), (6, 160), (7, 300), (10_000, 300)]
     )
     def test_pause(self, failures, pause_s):
-        assert pods.pause_s(failures) == pause_s
+        assert common.pause_s(failures) == pause_s
 
     @pytest.mark.parametrize(("ran_s", "count"), [(0, 4), (599, 4), (600, 1)])
     def test_in_a_row(self, ran_s, count):
-        assert pods.failures_in_a_row(3, ran_s) == count
+        assert common.failures_in_a_row(3, ran_s) == count
 
-    @pytest.mark.parametrize("clock", [pods.deadline_in_s, pods.removal_in_s])
+    @pytest.mark.parametrize("clock", [common.deadline_in_s, common.removal_in_s])
     @pytest.mark.parametrize(
         ("limit_s", "now_s", "in_s"), [(None, 99, None), (30, 10, 20), (30, 30, 0), (30, 99, 0)]
     )
@@ -178,8 +185,8 @@ class TestClocks:
         assert clock(0.0, limit_s, now_s) == in_s
 
     def test_soonest(self):
-        assert pods.soonest(None, 3.0, 2.0) == 2.0
-        assert pods.soonest(None) is None
+        assert common.soonest(None, 3.0, 2.0) == 2.0
+        assert common.soonest(None) is None
 
 
 class TestConditions:
@@ -189,10 +196,10 @@ class TestConditions:
         now = told(now, JobCondition.RESTARTING, "JobRestarting", "restarts", AT_S + 2)
         assert holds(now, JobCondition.RUNNING), "those that are left go on"
         assert ended_as(now) is None
-        assert ended_s(now) is None
+        assert job_ended_s(now) is None
         now = told(now, JobCondition.FAILED, "JobFailed", "failed", AT_S + 3)
         assert ended_as(now) is JobCondition.FAILED
-        assert ended_s(now) == AT_S + 3
+        assert job_ended_s(now) == AT_S + 3
         assert [(c["type"], c["status"], c["message"]) for c in written(now)] == [
             ("Created", "True", "created"),
             ("Running", "False", "runs"),

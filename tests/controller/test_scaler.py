@@ -23,14 +23,14 @@ from elastic.controller.resources import elastic_job, training_job
 from elastic.controller.resources.common import time_text
 from elastic.controller.resources.tf_job import read_tf_job
 from elastic.controller.settings import Autoscaling
-from elastic.controller.snapshots.jobs import AUTOSCALED, HELD, given, holding, is_held, is_news
+from elastic.controller.snapshots.objects import AUTOSCALED, HELD, given, holding, is_held, is_news
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.objects.manifests import Submission, control_of, record
 from elastic.platforms.kubernetes.objects.names import CONTROL_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster.plan import Decision
+from elastic.policy.cluster import Decision
 from elastic.policy.scaling.fulfillment import Fulfillment
 from elastic.spec.job import JobSpec
 

@@ -11,24 +11,25 @@ from support.invalid_objects.elastic_train_job import ROWS
 from support.played_kind import START_S, CrashError
 from support.train_job_world import JOB, TEMPLATE, UID, World, begun, resource
 
+from elastic.controller.kinds.common import Queues
 from elastic.controller.kinds.elastic_train_job.judgement import PROGRESS_S
 from elastic.controller.kinds.elastic_train_job.view import create_token, job_of_record
-from elastic.controller.kinds.queueing import Queues
 from elastic.controller.reconciling import Create, Delete, Rejection
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, SECRETS, SERVICES
 from elastic.platforms.kubernetes.api.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
-from elastic.platforms.kubernetes.objects.names import CHAIN_KEY, KEY_KEY, TOKEN_KEY
-from elastic.platforms.kubernetes.objects.queues import (
+from elastic.platforms.kubernetes.objects.names import (
+    CHAIN_KEY,
+    KEY_KEY,
     KUEUE_QUEUES,
     KUEUE_WORKLOADS,
+    TOKEN_KEY,
     QueueSystem,
 )
-from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
-from elastic.policy.time_account import as_of
-from elastic.spec.status import EvaluationStatus, JobPhase, WorkerStatus
-from elastic.spec.status.time_split import TimeSplit
+from elastic.platforms.kubernetes.pods import OVERDUE_S
+from elastic.policy.accounts import as_of
+from elastic.spec.status import EvaluationStatus, JobPhase, TimeSplit, WorkerStatus
 
 MASTER = "elastic-night-master"
 WORKER = "elastic-night-worker-0"

@@ -27,8 +27,7 @@ from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects.manifests import spec_for_pods
 from elastic.platforms.kubernetes.objects.names import SUBMISSION_LABEL, TRAIN_JOB_LABEL
 from elastic.platforms.kubernetes.objects.podspec import bearing_with_lost_node
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import read_job_file
+from elastic.spec.job import JobSpec, read_job_file
 from elastic.spec.yaml_text import load_value
 
 SCHEMA = definitions(["ElasticTrainJob"])[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.toy_kind import soon
 
-from elastic.controller.machinery.work_queue import BackOff, WorkQueue
+from elastic.controller.machinery.engine import BackOff, WorkQueue
 
 
 class Clock:

@@ -14,7 +14,7 @@ import pytest
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.formats import scan
-from elastic.data.storage.files import MAX_OPEN_FILES, LocalFile, OpenFiles
+from elastic.data.storage import MAX_OPEN_FILES, LocalFile, OpenFiles
 from elastic.errors import DataError
 
 COUNTERS = Path("/proc/self/io")

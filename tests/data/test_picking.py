@@ -14,9 +14,9 @@ from support.format_table import FORMATS, IDS, make_rows
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.data.picking import CHUNK_BYTES, mixed_of
-from elastic.data.storage.compression import Cursor
+from elastic.data.storage import Cursor
 from elastic.errors import DataError
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Places
 
 ROWS = make_rows(1000)
@@ -189,7 +189,7 @@ def test_compressed_files_are_read_forward(tmp_path, monkeypatch):
     places, order = shuffled(chunks)
     begun = []
     monkeypatch.setattr(
-        "elastic.data.storage.compression.Cursor",
+        "elastic.data.storage.Cursor",
         lambda *args, make=Cursor: begun.append(args) or make(*args),
     )
     worker = open_reader(str(path), 1, {}, None)

@@ -11,7 +11,7 @@ from elastic.data.base import ReadTask
 from elastic.data.formats.tfrecord import masked_crc32c
 from elastic.data.picking import RawPicking
 from elastic.errors import DataError
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.records import Places
 
 NUM_RECORDS = 1000

@@ -9,16 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from support.local_job import LocalJob, make_spec
 
+from elastic.checkpoints.contents import CutRows
 from elastic.checkpoints.cuts import Cut, write_cut
-from elastic.checkpoints.rows import CutRows
 from elastic.checkpoints.table_files import write_delta
 from elastic.embedding import to_ids
 from elastic.frameworks.base import UpdaterState
 from elastic.frameworks.keras.updater import _RULES as KERAS_RULES
 from elastic.frameworks.torch.updater import _RULES as TORCH_RULES
-from elastic.rows.base import Table
-from elastic.rows.store import Change, TableForm
-from elastic.spec.describe import settings
+from elastic.rows.base import Change, Table, TableForm
+from elastic.spec.job import settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "embeddings.md").read_text()
 ITEMS = [f"item {number}" for number in range(40)]

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import elastic
-from elastic.policy import fleet, liveness, masters
-from elastic.spec.describe import settings
+from elastic.policy import fleet, replicas
+from elastic.policy import fleet as liveness
+from elastic.spec.job import settings
 from elastic.spec.status import JobPhase
 
 PAGE = (Path(__file__).parents[2] / "docs" / "failures.md").read_text()
@@ -43,6 +44,6 @@ def test_limits_are_those_of_the_code():
     assert f"no progress for {liveness.HANG_FACTOR:.0f} times" in PAGE
     assert (fleet.FREE_LAUNCHES, fleet.MAX_BACKOFF_S) == (2, 60.0)
     assert "from the third time in a row" in PAGE
-    assert masters.MAX_MASTER_CRASHES == 5
+    assert replicas.MAX_MASTER_CRASHES == 5
     assert "the master crashes five times without progress" in PAGE
-    assert f"after up to {masters.MAX_DELAY_S:.0f} s where masters before it ended" in PAGE
+    assert f"after up to {replicas.MAX_DELAY_S:.0f} s where masters before it ended" in PAGE

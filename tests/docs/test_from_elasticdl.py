@@ -7,7 +7,7 @@ import pytest
 from cli.test_train_flags import ELASTICDL_FLAGS
 
 from elastic.cli.main import SUMMARIES
-from elastic.spec.describe import INSTEAD, settings
+from elastic.spec.job import INSTEAD, settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from_elasticdl.md").read_text()
 SETTINGS = {name for each in settings() for name in (each.name, *each.aliases)}

@@ -3,8 +3,8 @@
 import doctest
 from pathlib import Path
 
-from elastic.policy.scaling import fulfillment, goodput
-from elastic.policy.scaling.speeds import offers, prices
+from elastic.policy.scaling import fulfillment, goodput, offers
+from elastic.policy.scaling import offers as prices
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 

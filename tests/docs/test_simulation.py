@@ -8,7 +8,7 @@ import pytest
 from elastic.cli.main import main
 from elastic.planning.forms import read_snapshot
 from elastic.simulation.forms import read_nodes, read_workload
-from elastic.simulation.generators import GENERATORS
+from elastic.simulation.workload import GENERATORS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text()
 SNAPSHOT, WORKLOAD = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from elastic.master.report.telemetry import DENSE_UPDATES
+from elastic.master.telemetry import DENSE_UPDATES
 from elastic.spec.settings.work import METRICS_PORT
-from elastic.telemetry.event_log import QUEUE_LENGTH, RETRY_S
+from elastic.telemetry.board import QUEUE_LENGTH, RETRY_S
 from elastic.telemetry.prometheus import MASTER_METRICS, WORKER_METRICS, series_names, tables
 
 ROOT = Path(__file__).parents[2]

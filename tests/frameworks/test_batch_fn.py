@@ -8,9 +8,9 @@ import pytest
 from elastic.errors import ModelDefError
 from elastic.frameworks import load_framework
 from elastic.policy.tasks.records import Columns
-from elastic.spec.kinds import Mode
+from elastic.spec.model_check import check_source, find_model_def
 from elastic.spec.model_def import ModelDef, SymbolNames, load_model_def
-from elastic.spec.model_def.check import check_source, find_model_def
+from elastic.spec.platforms import Mode
 
 COLUMNS = Columns({"x": np.arange(6.0).reshape(3, 2), "y": np.array([0, 1, 2])}, 3)
 every_framework = pytest.mark.parametrize("framework", ["keras", "torch"])

@@ -11,8 +11,8 @@ from PIL import Image
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
 from elastic.frameworks import load_framework
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 
 def keras_pairs(field):

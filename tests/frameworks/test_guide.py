@@ -4,12 +4,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastic.data.columns import columns_of
+from elastic.data.base import columns_of
 from elastic.frameworks import load_framework
-from elastic.spec.kinds import Mode
-from elastic.spec.model_def import SymbolNames, load_model_def
-from elastic.spec.model_def.check import check_source
-from elastic.spec.model_def.contract import KERAS_OPTIMIZER, RULES, TORCH_OPTIMIZER
+from elastic.spec.model_check import check_source
+from elastic.spec.model_def import (
+    KERAS_OPTIMIZER,
+    RULES,
+    TORCH_OPTIMIZER,
+    SymbolNames,
+    load_model_def,
+)
+from elastic.spec.platforms import Mode
 
 GUIDE = Path(__file__).parents[2] / "docs" / "model_def.md"
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.frameworks.keras.kernels import LARGE_BYTES
+from elastic.frameworks.keras.updater import LARGE_BYTES
 from elastic.spec.model_def import ModelDef
 
 NUM_STEPS = 4

@@ -10,7 +10,7 @@ from torch import nn
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Batch
 from elastic.frameworks.keras import KerasFramework
-from elastic.frameworks.keras.export import save_file, save_folder
+from elastic.frameworks.keras.model import save_file, save_folder
 from elastic.frameworks.torch import TorchFramework
 from elastic.spec.model_def import ModelDef
 

@@ -33,7 +33,7 @@ def run(code):
 
 def test_nothing_is_imported_before_it_is_asked_for():
     code = (
-        "import sys, elastic.frameworks, elastic.spec.model_def.check; "
+        "import sys, elastic.frameworks, elastic.spec.model_check; "
         "print({'torch', 'keras', 'tensorflow'} & set(sys.modules))"
     )
     assert run(code) == "set()"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elastic.frameworks.embeddings import initializer_of
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.rows.base import Table
 
 RNG = np.random.default_rng(3)

@@ -8,8 +8,8 @@ import pytest
 from support.statuses import each_epoch
 from support.thread_job import events, obedient_spec, run_job, write_records
 
+from elastic.checkpoints.contents import MANIFEST, TENSORS
 from elastic.checkpoints.cuts import Cut, list_cuts, read_cut, write_cut
-from elastic.checkpoints.manifest import MANIFEST, TENSORS
 from elastic.frameworks.base import UpdaterState
 from elastic.spec.status import JobPhase
 

@@ -8,7 +8,7 @@ from support.local_job import LocalJob
 from support.thread_job import ThreadJob, obedient_spec, write_records
 
 from elastic.checkpoints.cuts import list_cuts, read_cut
-from elastic.platforms.surroundings import Departure
+from elastic.platforms.registry import Departure
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 200

@@ -8,8 +8,8 @@ from support.scraping import free_ports, scrape, value
 from support.thread_job import ThreadJob, events, obedient_spec, run_job, write_records
 
 from elastic.checkpoints.cuts import read_cut
-from elastic.master.report.status_board import StatusBoard
-from elastic.policy import size_speeds
+from elastic.master.status_board import StatusBoard
+from elastic.policy import accounts
 
 NUM_RECORDS, NUM_EPOCHS = 40, 40
 BATCH = {"minibatch_size": 4, "elastic_batch": "8:40"}
@@ -17,7 +17,7 @@ BATCH = {"minibatch_size": 4, "elastic_batch": "8:40"}
 
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch):
-    monkeypatch.setattr(size_speeds, "WINDOW_S", 0.2)
+    monkeypatch.setattr(accounts, "WINDOW_S", 0.2)
 
 
 @pytest.mark.parametrize("num_workers", ["1", "3"])

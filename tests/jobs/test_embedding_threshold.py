@@ -11,7 +11,7 @@ from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
 from elastic.checkpoints.cuts import read_cut
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 from elastic.spec.status import JobPhase
 
 SIZE = NUM_IDS * TABLE.dim * 4

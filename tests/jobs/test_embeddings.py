@@ -12,10 +12,10 @@ from support.zoo.embedded_regression_torch import NUM_IDS, TABLE
 
 from elastic.checkpoints import table_files
 from elastic.checkpoints.cuts import read_cut
+from elastic.rpc import rows as wire
 from elastic.rpc.client import MasterClient
-from elastic.rpc.rows import encoding as wire
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 from elastic.spec.status import JobPhase
 from elastic.worker.batches import AHEAD, Minibatches
 from elastic.worker.rows import MasterRows

@@ -3,7 +3,7 @@
 import pytest
 from support.thread_job import events, obedient_spec, run_job, write_records
 
-from elastic.policy.oddities import ADVICE, Oddity
+from elastic.policy.minibatches import ADVICE, Oddity
 from elastic.spec.status import JobPhase
 
 MODULE = """

@@ -16,7 +16,7 @@ from support.thread_job import obedient_spec
 
 NUM_IMAGES = 300
 NUM_EPOCHS = 3
-DECODER = "elastic.data.images.decoder"
+DECODER = "elastic.data.images"
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from support.thread_job import (
     write_records,
 )
 
-from elastic.master.report.status_board import StatusBoard
-from elastic.master.report.telemetry import COUNTS_NAME, Telemetry
+from elastic.master.status_board import StatusBoard
+from elastic.master.telemetry import COUNTS_NAME, Telemetry
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig
 from elastic.policy.tasks.records import Shard, Task, TaskKind
 from elastic.spec.status import JobPhase, JobStatus, Progress

@@ -15,8 +15,7 @@ from support.thread_job import (
 )
 
 from elastic.master.replica_manager import SET_UP_GRACE_S
-from elastic.policy.masters import PREPARING
-from elastic.policy.replicas import ReplicaId
+from elastic.policy.replicas import PREPARING, ReplicaId
 from elastic.spec.status import JobPhase
 
 HEAD = """import os, threading, time

@@ -17,7 +17,7 @@ from elastic.errors import UserError
 from elastic.rows import cached
 from elastic.rows.redis.link import RedisLink
 from elastic.spec.status import JobPhase
-from elastic.spec.values.redis_url import PASSWORD_VARIABLE, parse_redis_url
+from elastic.spec.values import PASSWORD_VARIABLE, parse_redis_url
 
 NUM_RECORDS = 90
 STRANGER = "somebody:else"

@@ -7,15 +7,15 @@ import pytest
 from support.thread_job import ThreadJob, events, obedient_spec, write_records
 
 from elastic.checkpoints.cuts import read_cut
-from elastic.master.report.status_board import StatusBoard
-from elastic.policy import size_speeds
+from elastic.master.status_board import StatusBoard
+from elastic.policy import accounts
 
 NUM_RECORDS = 40
 
 
 @pytest.fixture(autouse=True)
 def short_windows(monkeypatch):
-    monkeypatch.setattr(size_speeds, "WINDOW_S", 0.5)
+    monkeypatch.setattr(accounts, "WINDOW_S", 0.5)
 
 
 def told_sizes(statuses):

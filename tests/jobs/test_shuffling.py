@@ -23,7 +23,7 @@ from support.thread_job import (
 from zoo.plain_loops import evaluate_torch, train_torch
 
 from elastic.checkpoints.cuts import list_cuts, read_cut
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.spec.status import JobPhase
 
 NUM_RECORDS = 83

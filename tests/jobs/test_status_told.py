@@ -10,11 +10,9 @@ from support.local_job import LocalJob, suspend
 from support.schema import problems
 from support.thread_job import obedient_spec, write_records
 
-from elastic.cli.jobs.status import status_schema
-from elastic.policy.time_account import as_of
-from elastic.spec.status import JobPhase
-from elastic.spec.status.document import document
-from elastic.spec.status.time_split import TimeCategory
+from elastic.cli.showing import status_schema
+from elastic.policy.accounts import as_of
+from elastic.spec.status import JobPhase, TimeCategory, document
 
 SCHEMA = json.loads(json.dumps(status_schema()))
 NUM_RECORDS = 100

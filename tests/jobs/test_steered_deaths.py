@@ -8,8 +8,8 @@ import pytest
 from support.local_job import LocalJob
 from support.thread_job import ZOO, events, obedient_spec, write_records
 
+from elastic.checkpoints.contents import read_manifest
 from elastic.checkpoints.cuts import list_cuts, read_cut
-from elastic.checkpoints.manifest import read_manifest
 from elastic.errors import CheckpointError
 
 VALUES = [5.0, 4.0, 3.0, 3.5, 3.5, 4.0, 4.0, 1.0]

@@ -16,11 +16,10 @@ from support.thread_job import (
     write_records,
 )
 
+from elastic.checkpoints.contents import read_manifest
 from elastic.checkpoints.cuts import list_cuts
-from elastic.checkpoints.manifest import read_manifest
-from elastic.master.report.telemetry import DENSE_UPDATES
-from elastic.spec.status import JobPhase
-from elastic.spec.status.time_split import TimeCategory
+from elastic.master.telemetry import DENSE_UPDATES
+from elastic.spec.status import JobPhase, TimeCategory
 
 SYNCHRONOUS = {
     "train/loss", "train/learning_rate", "throughput/samples_per_s", "workers/running",

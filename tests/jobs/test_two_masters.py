@@ -18,7 +18,7 @@ from elastic.checkpoints.cuts import list_cuts, read_cut
 from elastic.errors import RpcError
 from elastic.master.run import Master
 from elastic.platforms.base import FencedError
-from elastic.platforms.surroundings import Departure, MasterEnvironment
+from elastic.platforms.registry import Departure, MasterEnvironment
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
 from elastic.spec.status import JobPhase

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import torch
 
-from elastic.master.evaluation.callbacks import plain_attributes, set_attributes
+from elastic.master.callbacks import plain_attributes, set_attributes
 from elastic.policy.evaluation import Goal
 
 

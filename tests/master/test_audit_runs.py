@@ -1,6 +1,6 @@
 """The audits of a status stay small, and say how much they leave out."""
 
-from elastic.master.report.audit_runs import MAX_RUNS, audit_runs
+from elastic.master.status_board import MAX_RUNS, audit_runs
 from elastic.policy.tasks.ledger import Audit
 from elastic.spec.status import EpochAudit
 

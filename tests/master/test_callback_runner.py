@@ -12,8 +12,8 @@ import tensorflow as tf
 from elastic.callbacks import BestCheckpoint, Callback, EarlyStopping, StopTraining
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras.callbacks import KerasCallback, KerasCsvLogger
-from elastic.master.evaluation import evaluator
-from elastic.master.evaluation.callbacks import CallbackRunner
+from elastic.master import evaluator
+from elastic.master.callbacks import CallbackRunner
 from elastic.policy.evaluation import Evaluation
 
 

@@ -20,18 +20,17 @@ from hypothesis.stateful import (
 )
 from support.rows import leave_rows, rows_of
 
-from elastic.checkpoints import rows as row_files
+from elastic.checkpoints import contents as row_files
 from elastic.checkpoints.cuts import list_cuts, newest_cut, read_cut
 from elastic.errors import CheckpointError
 from elastic.frameworks.base import UpdaterState
 from elastic.master import cutter
+from elastic.master.kinds.beginning import find_held, held_versions
 from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.tables import Share, Tables
-from elastic.master.prepare.beginning import find_held, held_versions
-from elastic.rows.arithmetic.kernels import RowRule, kernel_of
-from elastic.rows.base import RowGradient, Table
+from elastic.rows.arithmetic import RowRule, kernel_of
+from elastic.rows.base import Change, RowGradient, RowsLostError, Table
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Change, RowsLostError
 
 ITEMS = Table("items", 2, "zeros")
 

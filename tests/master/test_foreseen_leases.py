@@ -6,7 +6,7 @@ import threading
 from support.served_master import ServedMaster
 
 from elastic.policy.replicas import ReplicaId
-from elastic.policy.tasks import training_ledger
+from elastic.policy.tasks import ledger_kinds
 
 
 async def _leased_twice(ledger, job):
@@ -29,7 +29,7 @@ async def _leased_twice(ledger, job):
 
 
 def test_the_next_task_is_looked_up_by_another_thread(monkeypatch):
-    monkeypatch.setattr(training_ledger, "FORESEEN_RECORDS", 1)
+    monkeypatch.setattr(ledger_kinds, "FORESEEN_RECORDS", 1)
     master = ServedMaster(shuffle="records")
     records, threads = asyncio.run(_leased_twice(master.ledger, master.job))
     assert threads[0] is threading.main_thread()

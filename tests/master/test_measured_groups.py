@@ -8,7 +8,7 @@ import torch
 from support.served_shares import store_of
 
 from elastic.master.parameters.store import Contribution
-from elastic.policy.updates.gradient_noise import GroupGradients
+from elastic.policy.updates.elastic_batch import GroupGradients
 
 
 def sgd_store():

@@ -11,7 +11,7 @@ import pytest
 CALLS = """
 import json, sys, threading
 import numpy as np
-from elastic.master.memory import share_one_heap
+from elastic.platforms.process import share_one_heap
 
 PR_SET_THP_DISABLE = 41
 import ctypes

@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from elastic.errors import ModelDefError, TrainingError
-from elastic.master.kinds.work import Preparation
+from elastic.master.kinds.preparation import Preparation
 
 PATIENCE_S = 60.0
 HANGS_FOR_EVER = """
 import asyncio, pathlib, sys, threading
 from elastic.errors import TrainingError
-from elastic.master.kinds.work import Preparation
+from elastic.master.kinds.preparation import Preparation
 
 async def main():
     preparation = Preparation(0.1, pathlib.Path(sys.argv[1]), lambda step: None)

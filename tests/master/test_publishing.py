@@ -7,7 +7,7 @@ from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 
 from elastic.errors import PlatformError
-from elastic.master.report.status_board import StatusBoard
+from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import ReplicaId, StatusRefusedError
 from elastic.policy.tasks.ledger import Audit
 from elastic.spec.status import EpochAudit, JobPhase, JobStatus

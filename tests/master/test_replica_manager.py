@@ -10,7 +10,7 @@ from support.local_jobs import eventually
 
 from elastic.errors import PlatformError
 from elastic.master.replica_manager import ReplicaManager
-from elastic.master.report.status_board import StatusBoard
+from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import ExitReason, ReplicaId
 from elastic.policy import fleet
 from elastic.policy.fleet import Fleet, FleetRules

@@ -11,8 +11,7 @@ from support.rows import rows_of
 
 from elastic.errors import CheckpointError
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.arithmetic.initializers import first_rows
-from elastic.rows.arithmetic.kernels import RowRule, kernel_of
+from elastic.rows.arithmetic import RowRule, first_rows, kernel_of
 from elastic.rows.base import Life, RowGradient, Table
 from elastic.rows.memory import MemoryRows
 

@@ -14,9 +14,9 @@ from support.rows import rows_of
 from support.served_rows import RowShares, begin_without_rows
 from support.served_shares import gradient_of, store_of
 
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.contents import CutRows
 from elastic.rows.base import CANDIDATES, Life, RowGradient, Table
-from elastic.rows.placement import life_on, servers_of
+from elastic.rows.ids import life_on, servers_of
 
 PATIENCE_S = 300.0
 NAME = "items"

@@ -10,15 +10,14 @@ from support.local_job import make_spec
 
 import elastic.rows.redis.store
 from elastic.errors import JobSpecError
-from elastic.master.parameters.ring import ServerLife, ServerRing
-from elastic.master.parameters.row_stores import _where, row_store
-from elastic.platforms.surroundings import MasterEnvironment
+from elastic.master.parameters.rows import _where, row_store
+from elastic.master.parameters.servers import ServerLife, ServerRing
+from elastic.platforms.registry import MasterEnvironment
 from elastic.policy.replicas import ReplicaId
 from elastic.rows.cached import CachedRows
 from elastic.rows.memory import MemoryRows
-from elastic.spec.certificate import Certificate
 from elastic.spec.roles import REDIS
-from elastic.spec.values.redis_url import PASSWORD_VARIABLE, RedisAddress, own_password
+from elastic.spec.values import PASSWORD_VARIABLE, Certificate, RedisAddress, own_password
 
 
 def env_of(spec, certificate=None):

@@ -10,11 +10,9 @@ from elastic.errors import CheckpointError, TrainingError
 from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.strategy import Incoming, ParametersLostError
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.arithmetic.initializers import first_rows
-from elastic.rows.arithmetic.kernels import RowRule, kernel_of
-from elastic.rows.base import RowGradient, Table
+from elastic.rows.arithmetic import RowRule, first_rows, kernel_of
+from elastic.rows.base import RowGradient, RowsLostError, Table
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import RowsLostError
 
 ITEMS = Table("items", 2, "normal(1)")
 RATE = 0.5

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from elastic.master.parameters.ring import ServerRing
+from elastic.master.parameters.servers import ServerRing
 from elastic.master.servicer import Reception
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc import elastic_pb2 as pb

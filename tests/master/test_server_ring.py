@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from elastic.master.parameters.ring import MAX_HANGS, ServerLife, ServerRing
-from elastic.policy.liveness import HEARTBEAT_LIMIT_S, STALL_S
+from elastic.master.parameters.servers import MAX_HANGS, ServerLife, ServerRing
+from elastic.policy.fleet import HEARTBEAT_LIMIT_S, STALL_S
 from elastic.policy.replicas import ReplicaId
 
 SET_UP_S = 30.0

@@ -20,8 +20,7 @@ from support.served_shares import (
 
 from elastic.errors import ModelDefError, TrainingError
 from elastic.frameworks import load_framework
-from elastic.master.parameters.ring import MAX_HANGS, ServerLife
-from elastic.master.parameters.servers import ServerParameters, Staged
+from elastic.master.parameters.servers import MAX_HANGS, ServerLife, ServerParameters, Staged
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.policy.replicas import ReplicaId
 from elastic.rpc.server_client import Commit, CommitId, OtherEraError

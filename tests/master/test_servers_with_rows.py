@@ -12,17 +12,15 @@ from support.rows import rows_of
 from support.served_rows import RowShares
 from support.served_shares import gradient_of, store_of
 
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.contents import CutRows
 from elastic.master.parameters.tables import Share, Tables
-from elastic.rows.arithmetic.kernels import kernel_of
-from elastic.rows.base import Life, RowGradient, Table
+from elastic.rows.arithmetic import kernel_of
+from elastic.rows.base import Change, Life, RowGradient, Table
+from elastic.rows.ids import spread_rows
 from elastic.rows.memory import MemoryRows
-from elastic.rows.placement import spread_rows
-from elastic.rows.store import Change
 from elastic.rpc.client import VersionGoneError
-from elastic.rpc.rows.ahead import WantedIds, ahead_to_proto, rows_laid, size_of
-from elastic.rpc.rows.servers import WantedRows
-from elastic.rpc.shared import SharedMemory
+from elastic.rpc.layout import SharedMemory
+from elastic.rpc.rows import WantedIds, WantedRows, ahead_to_proto, rows_laid, size_of
 
 PATIENCE_S = 300.0
 RATE = 0.1

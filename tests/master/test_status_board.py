@@ -10,7 +10,7 @@ from support.local_job import make_spec
 from support.served_master import ServedMaster
 
 from elastic.errors import TransitionError
-from elastic.master.report.status_board import MAX_EVENTS, StatusBoard
+from elastic.master.status_board import MAX_EVENTS, StatusBoard
 from elastic.platforms.base import Replica, ReplicaId, ReplicaPhase
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.surroundings import LocalReplicaRunner

@@ -3,13 +3,10 @@
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec
 
-from elastic.master.report.status_board import StatusBoard
-from elastic.master.report.time_keeper import TimeKeeper
-from elastic.policy.ended_jobs import resumed
-from elastic.policy.time_account import split_at
-from elastic.spec.kinds import JobKind
-from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.status.time_split import TimeCategory, TimeSplit
+from elastic.master.status_board import StatusBoard, TimeKeeper
+from elastic.policy.accounts import resumed, split_at
+from elastic.spec.platforms import JobKind
+from elastic.spec.status import JobPhase, JobStatus, TimeCategory, TimeSplit
 
 
 class Clock:

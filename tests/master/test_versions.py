@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from elastic.master.parameters.versions import ModelBuffers
-from elastic.rpc.layout import Layout
+from elastic.rpc.layout import Layout, ModelBuffers
 
 LAYOUT = Layout.of({"kernel": np.zeros((2, 3), np.float32), "bias": np.zeros(3, np.float32)})
 

@@ -8,7 +8,7 @@ import torch
 from support.datasets import load_records, prepared_dir, zoo_module
 from support.local_job import LocalJob, make_spec
 
-from elastic.platforms.surroundings import THREAD_VARIABLES
+from elastic.platforms.registry import THREAD_VARIABLES
 
 SEED = 3
 MINIBATCH = 16

@@ -9,7 +9,7 @@ from support.random_clusters import clusters
 
 from elastic.errors import DescriptionError
 from elastic.planning.forms import read_snapshot, snapshot_document
-from elastic.policy.cluster.snapshot import JobPhase, Share
+from elastic.policy.cluster import JobPhase, Share
 
 TEXT = """
 now_s: 100

@@ -4,7 +4,7 @@ import pytest
 
 from elastic.errors import JobNotFoundError, PlatformError
 from elastic.platforms.base import LastLook, has_ended
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 from elastic.spec.status import JobPhase, JobStatus
 
 

@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from elastic.platforms.certificates import make_certificate
-from elastic.spec.certificate import CERTIFICATE_NAME
+from elastic.spec.values import CERTIFICATE_NAME
 
 
 def read(certificate):

@@ -2,7 +2,7 @@
 
 import threading
 
-from elastic.platforms.surroundings import Departure
+from elastic.platforms.registry import Departure
 
 
 def test_whoever_asks_waits_until_the_master_is_ready():

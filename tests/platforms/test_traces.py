@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.platforms.traces import count_kills, own_counter
+from elastic.platforms.process import count_kills, own_counter
 
 
 def cgroups(tmp_path, *files):

@@ -4,11 +4,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.snapshot import ElasticBatch, Group, Job, JobPhase, Speed, Telling
-from elastic.policy.scaling.speeds.offers import offers_of
-from elastic.policy.updates.elastic_batch import LEAST_GAIN, BatchChoice, elastic_batch, rate_gain
-from elastic.policy.updates.gradient_noise import MEASURED, GradientNoise
-from elastic.spec.values.batch_range import BatchRange
+from elastic.policy.cluster import ElasticBatch, Group, Job, JobPhase, Speed, Telling
+from elastic.policy.scaling.offers import offers_of
+from elastic.policy.updates.elastic_batch import (
+    LEAST_GAIN,
+    MEASURED,
+    BatchChoice,
+    GradientNoise,
+    elastic_batch,
+    rate_gain,
+)
+from elastic.spec.values import BatchRange
 
 LIMITS = BatchRange(64, 512)
 NOISY = GradientNoise(1.0, 64_000.0, MEASURED)

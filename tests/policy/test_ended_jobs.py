@@ -4,8 +4,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from elastic.policy.ended_jobs import ended_before, ended_s, only_here, resumed
-from elastic.spec.kinds import JobKind
+from elastic.policy.accounts import ended_before, ended_s, only_here, resumed
+from elastic.spec.platforms import JobKind
 from elastic.spec.status import JobPhase, JobStatus, Progress
 
 OWN = PurePosixPath("/home/jobs/a")

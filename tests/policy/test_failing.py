@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from elastic.policy.failing import FaultSearch
+from elastic.policy.minibatches import FaultSearch
 
 
 def search(num_records, fails):

@@ -5,8 +5,7 @@ import random
 import pytest
 from support.bounds import until
 
-from elastic.policy.failing import Retry
-from elastic.policy.tasks.fixed_ranges import FixedRangeLedger
+from elastic.policy.minibatches import Retry
 from elastic.policy.tasks.ledger import (
     LedgerConfig,
     NoTask,
@@ -14,6 +13,7 @@ from elastic.policy.tasks.ledger import (
     Refusal,
     SkipRecord,
 )
+from elastic.policy.tasks.ledger_kinds import FixedRangeLedger
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 
 SHARDS = [Shard("a", 0, 25), Shard("b", 10, 17)]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from elastic.policy.updates.gradient_noise import MEASURED, GradientNoise, GroupGradients
+from elastic.policy.updates.elastic_batch import MEASURED, GradientNoise, GroupGradients
 
 
 def groups(rng, count, num_records, truth, sigma, num_updates):

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from elastic.policy.tasks.intervals import IntervalSet
+from elastic.policy.tasks.ledger import IntervalSet
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8))))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.policy.failing import Retry, SizeFault
+from elastic.policy.minibatches import Retry, SizeFault
 from elastic.policy.tasks.ledger import (
     Audit,
     Ledger,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from support.bounds import until
 from support.orders import made_ledger
 
-from elastic.policy.failing import Retry, SizeFault
+from elastic.policy.minibatches import Retry, SizeFault
+from elastic.policy.tasks.epochs import Shuffle
 from elastic.policy.tasks.ledger import Audit, LedgerConfig, NoTask, Refusal
-from elastic.policy.tasks.order import Shuffle
 from elastic.policy.updates.update_group import UpdateRule, is_update_due
 
 

@@ -1,6 +1,6 @@
 """Leases by time."""
 
-from elastic.policy.liveness import FIRST_TASK, HANG_FACTOR, HEARTBEAT_LIMIT_S, Hang, Liveness
+from elastic.policy.fleet import FIRST_TASK, HANG_FACTOR, HEARTBEAT_LIMIT_S, Hang, Liveness
 
 
 def look(liveness, until_s, heard=()):

@@ -3,7 +3,7 @@
 import pytest
 
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.policy.masters import (
+from elastic.policy.replicas import (
     MAX_DELAY_S,
     MAX_MASTER_CRASHES,
     EndJob,

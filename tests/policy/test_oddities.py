@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from elastic.policy.oddities import (
+from elastic.policy.minibatches import (
     MAX_LOOKED_AT,
     MIN_ALIKE,
     FirstMinibatches,

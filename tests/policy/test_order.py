@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle, permute
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle, permute
 
 ALL = OrderForm(Shuffle.RECORDS)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.master.report.telemetry import DENSE_UPDATES, INTERVAL_S, is_point_due
+from elastic.master.telemetry import DENSE_UPDATES, INTERVAL_S, is_point_due
 
 LATER = DENSE_UPDATES + 1
 

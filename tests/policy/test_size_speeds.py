@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.policy.size_speeds import MOST_SIZES, SizeSpeeds
+from elastic.policy.accounts import MOST_SIZES, SizeSpeeds
 
 ONE, TWO = (1, 1, None), (2, 1, None)
 

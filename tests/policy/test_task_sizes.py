@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from elastic.policy.tasks.task_sizes import (
+from elastic.policy.tasks.epochs import (
     LEAST_RECORDS,
     MAX_RECORDS,
     cut_tasks,

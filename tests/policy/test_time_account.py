@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic.policy.time_account import STALL_S, Moment, TimeAccount, split_at
-from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.status.time_split import TimeCategory, TimeSplit
+from elastic.policy.accounts import STALL_S, Moment, TimeAccount, split_at
+from elastic.spec.status import JobPhase, JobStatus, TimeCategory, TimeSplit
 
 BEGUN_S = 1_700_000_000.123
 CATEGORIES = list(TimeCategory)

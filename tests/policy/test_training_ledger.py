@@ -5,10 +5,10 @@ import json
 import pytest
 from support.orders import epoch_of, finish, make_ledger, records_of, tasks_of
 
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.ledger import Audit, LedgerConfig, LedgerError, NoTask, SkipRecord
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.ledger_kinds import FORESEEN_RECORDS, TaskCut, TrainingLedger
 from elastic.policy.tasks.records import Places, Shard
-from elastic.policy.tasks.training_ledger import FORESEEN_RECORDS, TaskCut, TrainingLedger
 
 
 def cut_of(ledger):

@@ -10,9 +10,9 @@ from support.row_store_contract import DIM, FORMS, make, numbers, rows_of, scann
 
 from elastic.platforms.certificates import make_certificate
 from elastic.redis_server.announcing import encrypt
+from elastic.rows.base import Change, RowsLostError
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
-from elastic.rows.store import Change, RowsLostError
 
 HANDSHAKE = b"\x16\x03"
 """Begins each connection by TLS, from both ends."""

@@ -14,7 +14,7 @@ from elastic.errors import UserError
 from elastic.redis_server import program
 from elastic.redis_server.__main__ import SHARE_OF_LIMIT, _max_bytes
 from elastic.spec.roles import REDIS
-from elastic.spec.values.redis_url import own_password
+from elastic.spec.values import own_password
 
 NUM_RECORDS = 100
 

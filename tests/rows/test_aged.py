@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from elastic.rows.aged import AgedRows
+from elastic.worker.rows import AgedRows
 
 DIM = 3
 IDS = st.sets(st.integers(-6, 40), max_size=30)

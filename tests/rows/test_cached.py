@@ -11,10 +11,10 @@ from support.row_store_contract import DIM, FORMS, make, noted, numbers, rows_of
 
 from elastic.errors import TrainingError
 from elastic.rows import cached
+from elastic.rows.base import RowsLostError
 from elastic.rows.cached import CachedRows, WouldWaitError
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
-from elastic.rows.store import RowsLostError
 
 
 @pytest.fixture

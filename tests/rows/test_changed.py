@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from support.row_store_contract import rows_of
 
-from elastic.rows import changed
-from elastic.rows.changed import ChangedIds, merged
-from elastic.rows.store import Change
+from elastic.rows import ids as changed
+from elastic.rows.base import Change
+from elastic.rows.ids import ChangedIds, merged
 
 
 def commit(ids, made, removed=(), table="deep"):

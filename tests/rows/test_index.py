@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from elastic.rows.index import FEWEST_BITS, IdIndex
+from elastic.rows.ids import FEWEST_BITS, IdIndex
 
 STEPS = st.lists(
     st.tuples(st.booleans(), st.sets(st.integers(-4, 60), max_size=30)), min_size=1, max_size=30

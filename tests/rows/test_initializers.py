@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elastic.errors import ModelDefError
-from elastic.rows.arithmetic.initializers import Initializer, first_rows, parse
+from elastic.rows.arithmetic import Initializer, first_rows, parse
 from elastic.rows.base import Table
 
 IDS = np.arange(-50_000, 50_000, dtype=np.int64)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from elastic.errors import ModelDefError
 from elastic.frameworks.keras.updater import row_rule_of as rule_of_keras
 from elastic.frameworks.torch.updater import row_rule_of as rule_of_torch
-from elastic.rows.arithmetic.kernels import KERNELS, RowRule, kernel_of
+from elastic.rows.arithmetic import KERNELS, RowRule, kernel_of
 
 NUM_ROWS, DIM = 5, 3
 RATES = (0.1, 0.1, 0.05, 0.2, 0.01, 0.02)

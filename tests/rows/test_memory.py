@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from elastic.rows.base import Table
 from elastic.rows.memory import MemoryRows
-from elastic.rows.store import Change, TableForm
+from elastic.rows.base import Change, TableForm
 
 WIDTH, NUM_PARTS, PART_ROWS = 256, 100, 1000
 

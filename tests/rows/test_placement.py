@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from elastic.rows.base import CANDIDATES, Life
-from elastic.rows.placement import life_on, servers_of, spread_rows
+from elastic.rows.ids import life_on, servers_of, spread_rows
 
 IDS = np.sort(np.array([-(2**63), -1, 0, 1, 2, 3, 1000, 2**63 - 1], np.int64))
 

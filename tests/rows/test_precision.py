@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from elastic.rows.arithmetic.precision import numbers_of, packed, put_numbers, repacked, unpacked
-from elastic.rows.base import ROW_DTYPES, Table
-from elastic.rows.store import Change, TableForm
+from elastic.rows.arithmetic import numbers_of, packed, put_numbers, repacked, unpacked
+from elastic.rows.base import ROW_DTYPES, Change, Table, TableForm
 
 NARROW = ("bfloat16", "int8")
 STEP = {"bfloat16": 2**-7, "int8": 1 / 127}

@@ -12,11 +12,10 @@ from support.redis_servers import PASSWORD, redis_cluster
 from support.row_store_contract import FORMS, make, numbers, rows_of, scanned
 
 from elastic.errors import TrainingError, UserError
-from elastic.rows.redis.cluster import NUM_PARTS, NUM_SLOTS, Cluster, tags
+from elastic.rows.base import RowsLostError
 from elastic.rows.redis.link import RedisLink
-from elastic.rows.redis.store import RedisRows
-from elastic.rows.store import RowsLostError
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.rows.redis.store import NUM_PARTS, NUM_SLOTS, Cluster, RedisRows, tags
+from elastic.spec.values import RedisAddress
 
 PATIENCE_S = 30.0
 IDS = range(200)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import redis
 
-from elastic.rows.redis.packing import (
+from elastic.rows.redis.link import (
     CHUNK_ROWS,
     Packed,
     PackedConnection,

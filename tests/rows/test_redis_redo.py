@@ -3,7 +3,7 @@
 import random
 from itertools import pairwise
 
-from elastic.rows.redis.redo import KEPT_S, RedoLog
+from elastic.rows.redis.link import KEPT_S, RedoLog
 
 
 class Clock:

@@ -6,11 +6,10 @@ from support.redis_servers import PASSWORD, WRITES_AT_ONCE, redis_server
 from support.row_store_contract import FORMS, TABLE, make, noted, numbers, rows_of, scanned
 
 from elastic.errors import TrainingError, UserError
-from elastic.rows.base import Table
+from elastic.rows.base import RowMissingError, RowsLostError, Table, TableForm
 from elastic.rows.redis.link import RedisLink
 from elastic.rows.redis.store import RedisRows
-from elastic.rows.store import RowMissingError, RowsLostError, TableForm
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.spec.values import RedisAddress
 
 PREFIX = "elastic:{job/run}"
 PATIENCE_S = 0.5

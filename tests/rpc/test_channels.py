@@ -14,9 +14,8 @@ from support.served_master import PATIENCE_S, TOKEN, ServedMaster
 from elastic.errors import RpcError
 from elastic.platforms.certificates import make_certificate
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient
-from elastic.rpc.layout import Layout
+from elastic.rpc.layout import Layout, Proof
 from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.network import NetworkListener, SocketPlace
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler, fenced
@@ -28,8 +27,8 @@ from elastic.rpc.server_client import (
     ServerAwayError,
     ServerClient,
 )
-from elastic.rpc.shared import Proof
-from elastic.spec.certificate import CERTIFICATE_NAME
+from elastic.rpc.wire import add_port
+from elastic.spec.values import CERTIFICATE_NAME
 
 OURS = make_certificate("a" * 64)
 THEIRS = make_certificate("b" * 64)

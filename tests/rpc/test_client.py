@@ -10,15 +10,15 @@ import pytest
 from support.served_master import NUM_RECORDS, PATIENCE_S, TOKEN, ServedMaster
 
 from elastic.errors import RpcError
-from elastic.master.parameters.versions import ModelBuffer
 from elastic.platforms.certificates import make_certificate
 from elastic.rpc import client as rpc_client
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.channels import add_port
 from elastic.rpc.client import MasterClient, SessionLostError
+from elastic.rpc.layout import ModelBuffer
 from elastic.rpc.local import LocalListener, new_name
 from elastic.rpc.network import NetworkListener
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, fenced
+from elastic.rpc.wire import add_port
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from elastic.rpc.layout import (
     checked_spec,
     iter_chunks,
 )
-from elastic.rpc.messages import tensors_from_proto, tensors_to_proto
+from elastic.rpc.wire import tensors_from_proto, tensors_to_proto
 
 DTYPES = ["float32", "float64", "float16", "int64", "uint8", "bool"]
 

@@ -6,7 +6,7 @@ import pytest
 from elastic.errors import TrainingError
 from elastic.rows.base import RowGradient
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows import encoding as wire
+from elastic.rpc import rows as wire
 from elastic.rpc.wire import METHODS
 
 

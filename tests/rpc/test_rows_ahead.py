@@ -5,7 +5,9 @@ import pytest
 
 from elastic.rows.base import Table
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows.ahead import (
+from elastic.rpc.layout import SharedMemory, map_shared
+from elastic.rpc.rows import (
+    RowsError,
     WantedIds,
     ahead_to_proto,
     lay_rows,
@@ -13,8 +15,6 @@ from elastic.rpc.rows.ahead import (
     size_of,
     wanted_of_proto,
 )
-from elastic.rpc.rows.encoding import RowsError
-from elastic.rpc.shared import SharedMemory, map_shared
 
 WANTED = (
     WantedIds(Table("items", 3, "zeros"), np.array([-5, 2**40])),

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Layout
-from elastic.rpc.shared import Mappings, SharedMemory, map_shared
+from elastic.rpc.layout import Layout, Mappings, SharedMemory, map_shared
 
 
 def _write(raw, queue):

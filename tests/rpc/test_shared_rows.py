@@ -5,17 +5,16 @@ import pytest
 
 from elastic.rows.base import RowGradient
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Layout, TensorSpec
-from elastic.rpc.messages import specs_to_proto
-from elastic.rpc.rows import shared as shared_rows
-from elastic.rpc.rows.encoding import RowsError
-from elastic.rpc.rows.shared import (
+from elastic.rpc import rows as shared_rows
+from elastic.rpc.layout import Layout, SharedMemory, TensorSpec, map_shared
+from elastic.rpc.rows import (
+    RowsError,
     RowsMemory,
     gradients_from_memory,
     lay_values,
     values_laid,
 )
-from elastic.rpc.shared import SharedMemory, map_shared
+from elastic.rpc.wire import specs_to_proto
 
 ROWS = {
     "items": RowGradient(np.array([-3, 7, 9]), np.arange(6, dtype=np.float32).reshape(3, 2)),

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from elastic.rpc.local import AWAKE_S, CROWDED, PAUSE_S, Vigil, num_displaced
 from elastic.rpc.sockets import Connection
-from elastic.rpc.vigil import AWAKE_S, CROWDED, PAUSE_S, Vigil, num_displaced
 
 
 class Clocks:

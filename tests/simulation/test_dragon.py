@@ -4,8 +4,8 @@ import pytest
 
 from elastic.planning.policies import POLICIES, PolicyOptions
 from elastic.simulation.engine import simulate
-from elastic.simulation.generators import GENERATORS
 from elastic.simulation.outcome import measure
+from elastic.simulation.workload import GENERATORS
 
 NAMES = ("dragon", "gang", "fifo")
 

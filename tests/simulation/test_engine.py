@@ -3,8 +3,7 @@
 import pytest
 from simulation.toys import ByTable, StartsAtMin, holding, nodes, working
 
-from elastic.policy.cluster.plan import Decision, Note
-from elastic.policy.cluster.snapshot import Group, JobPhase, Share
+from elastic.policy.cluster import Decision, Group, JobPhase, Note, Share
 from elastic.simulation.engine import PlanError, Settings, simulate
 from elastic.simulation.workload import Service, Workload
 

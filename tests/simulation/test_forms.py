@@ -9,8 +9,7 @@ import yaml
 from elastic.errors import DescriptionError
 from elastic.planning.forms import node_document
 from elastic.simulation.forms import read_nodes, read_workload, workload_document
-from elastic.simulation.generators import GENERATORS
-from elastic.simulation.workload import Amdahl, Constant, Measured, Tells, Window
+from elastic.simulation.workload import GENERATORS, Amdahl, Constant, Measured, Tells, Window
 
 TEXT = """
 jobs:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.simulation.generators import GENERATORS
+from elastic.simulation.workload import GENERATORS
 
 
 @pytest.mark.parametrize("name", GENERATORS)

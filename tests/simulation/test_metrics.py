@@ -3,8 +3,7 @@
 import pytest
 from simulation.toys import CPU, ByTable, StartsAtMin, holding, nodes, working
 
-from elastic.policy.cluster.plan import Decision
-from elastic.policy.cluster.snapshot import Share
+from elastic.policy.cluster import Decision, Share
 from elastic.simulation.engine import simulate
 from elastic.simulation.outcome import measure, percentile
 from elastic.simulation.workload import Window, Workload

@@ -4,8 +4,8 @@ import pytest
 
 from elastic.policy.scaling.fulfillment import Fulfillment
 from elastic.simulation.engine import Settings, simulate
-from elastic.simulation.generators import GENERATORS
 from elastic.simulation.outcome import measure
+from elastic.simulation.workload import GENERATORS
 
 
 def run(name, period_s=5.0):

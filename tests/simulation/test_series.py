@@ -3,7 +3,7 @@
 import pytest
 from simulation.toys import ByTable, StartsAtMin, holding, nodes
 
-from elastic.policy.cluster.plan import Decision
+from elastic.policy.cluster import Decision
 from elastic.simulation.engine import simulate
 from elastic.simulation.outcome import Result, measure
 from elastic.simulation.plots import OTHERS, SERVICES, averaged, distribution, stack, waiting

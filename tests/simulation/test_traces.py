@@ -6,7 +6,7 @@ import pytest
 from support.public_traces import PUBLIC, SHARED_CLUSTER, needs_public, needs_shared_cluster
 
 from elastic.errors import DescriptionError
-from elastic.policy.cluster.snapshot import Share
+from elastic.policy.cluster import Share
 from elastic.simulation.traces.common import Elasticity
 from elastic.simulation.traces.reading import read_nodes, read_workload
 

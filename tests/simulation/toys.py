@@ -1,7 +1,6 @@
 """Small clusters, workloads and policies, by which the engine is seen to do what it is told."""
 
-from elastic.policy.cluster.plan import Decision, Note, Plan
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node
+from elastic.policy.cluster import Decision, Group, Job, JobPhase, Node, Note, Plan
 from elastic.simulation.workload import Amdahl, Constant, Submission, Work
 
 CPU = {"cpu": 1000}

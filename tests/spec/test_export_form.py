@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from elastic.errors import JobSpecError
-from elastic.spec.values.export_form import ExportForm, ExportTarget, export_target
+from elastic.spec.values import ExportForm, ExportTarget, export_target
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from elastic.policy.fleet import desired_replicas
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.values.batch_range import BatchRange
+from elastic.spec.values import BatchRange
 
 REQUIRED = {
     "model_zoo": "zoo",

@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 from spec.test_job import PLAIN, spec
 
 from elastic.errors import JobSpecError
-from elastic.spec.describe import known_name, nearest_setting
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import read_job_file, write_job_file
+from elastic.spec.job import JobSpec, known_name, nearest_setting, read_job_file, write_job_file
 from elastic.spec.yaml_text import dump_value, load_value
 
 

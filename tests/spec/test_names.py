@@ -1,6 +1,6 @@
 import pytest
 
-from elastic.spec.names import other_jobs
+from elastic.spec.values import other_jobs
 
 SEVEN = ["g", "f", "e", "d", "c", "b", "a"]
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hints import PROJECTS, hints
 
-from elastic.spec.values.packages import (
+from elastic.spec.values import (
     DISTRIBUTION,
     FORMER_DISTRIBUTION,
     install_this,

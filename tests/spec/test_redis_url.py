@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastic.spec.values.redis_url import RedisAddress, own_password, parse_redis_url
+from elastic.spec.values import RedisAddress, own_password, parse_redis_url
 
 
 @pytest.mark.parametrize(

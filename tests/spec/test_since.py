@@ -1,6 +1,6 @@
 import pytest
 
-from elastic.spec.values.since import Since, parse_since
+from elastic.spec.values import Since, parse_since
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 import yaml
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICE_ACCOUNTS
+from elastic.platforms.kubernetes.api.transport import find_access
 from elastic.platforms.kubernetes.job import installing
 from elastic.platforms.kubernetes.job.installing import apply
 from support.cluster import KUBECONFIG, eventually, exists

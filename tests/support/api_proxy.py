@@ -6,8 +6,7 @@ import threading
 from urllib.parse import urlparse
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
-from elastic.platforms.kubernetes.api.transport import Pace
+from elastic.platforms.kubernetes.api.transport import Pace, find_access
 
 
 class CountingPace(Pace):

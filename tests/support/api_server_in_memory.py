@@ -20,9 +20,8 @@ import yaml
 from kubernetes.client.configuration import Configuration
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import Access
 from elastic.platforms.kubernetes.api.resources import LEASES, PODS, Resource
-from elastic.platforms.kubernetes.api.transport import Pace
+from elastic.platforms.kubernetes.api.transport import Access, Pace
 from support.api_objects import Objects, Place, RefusalError, encoded, selector
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -3,9 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI, PODS
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.snapshot import JobPhase
+from elastic.policy.cluster import CPU, GPU, MEMORY, MILLI, PODS, JobPhase, carried_out
 from support.random_clusters import RULES
 
 

@@ -1,7 +1,6 @@
 """Snapshots of small clusters, and what is decided about them."""
 
-from elastic.policy.cluster.amounts import needed_of
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Pod, Share, Snapshot
+from elastic.policy.cluster import Group, Job, JobPhase, Node, Pod, Share, Snapshot, needed_of
 
 
 def amounts(cpu=None, memory=None, gpu=None):

@@ -3,8 +3,7 @@
 import json
 from contextlib import closing
 
-from elastic.data.convert.plan import ConversionFolder, cut_work
-from elastic.data.convert.units import write_units
+from elastic.data.convert import ConversionFolder, cut_work, write_units
 
 
 def convert(plan, num_processes=1, stop_after=None):

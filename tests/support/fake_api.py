@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from kubernetes.client.configuration import Configuration
 
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import Access
+from elastic.platforms.kubernetes.api.transport import Access
 
 OK = 200
 

@@ -13,7 +13,7 @@ from urllib.parse import urlparse
 import psutil
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.transport import find_access
 from support.cluster import KUBECONFIG, eventually, open_cluster
 from support.processes import StartedProcess
 

@@ -1,7 +1,7 @@
 """A kubelet with a scheduler that looks for room: nodes of so many cores, and pods that wait."""
 
 from elastic.controller.kinds.placing import needs_of
-from elastic.spec.values.quantities import NANO
+from elastic.spec.values import NANO
 from support.api_objects import Place, RefusalError
 from support.kubelet_in_memory import PODS, Kubelet
 

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 import pytest
 
-from elastic.cli.jobs.prune import plan, remove
+from elastic.cli.control import plan, remove
 from elastic.errors import JobExistsError, JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import Platform
 from elastic.spec.status import JobPhase, JobStatus, Progress
-from elastic.spec.values.since import Since
+from elastic.spec.values import Since
 
 TIMEOUT_S = 120.0
 """For what comes about by itself."""

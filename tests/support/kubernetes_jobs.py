@@ -27,7 +27,7 @@ IMAGE = "elastic-scripted:test"
 PROGRAMS = Path(__file__).parents[1] / "platforms" / "kubernetes" / "programs"
 FIRST_PROCESS = (
     "platforms/__init__.py",
-    "platforms/traces.py",
+    "platforms/process.py",
     "platforms/kubernetes/__init__.py",
     "platforms/kubernetes/supervisor.py",
 )

@@ -4,9 +4,8 @@ import threading
 
 from kubernetes.client.configuration import Configuration
 
-from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import Access
-from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.cluster import Cluster, Lease
+from elastic.platforms.kubernetes.api.transport import Access
 from elastic.platforms.kubernetes.master.environment import LeaseFence
 from support.api_proxy import ApiProxy
 from support.api_server_in_memory import NAMESPACE, NoPace

@@ -1,9 +1,9 @@
 """Ledgers of training records, and the records that they hand out."""
 
+from elastic.policy.tasks.epochs import OrderForm, RecordOrder, Shuffle
 from elastic.policy.tasks.ledger import LedgerConfig, NoTask
-from elastic.policy.tasks.order import OrderForm, RecordOrder, Shuffle
+from elastic.policy.tasks.ledger_kinds import TaskCut, TrainingLedger
 from elastic.policy.tasks.records import Places, Shard
-from elastic.policy.tasks.training_ledger import TaskCut, TrainingLedger
 
 
 def made_ledger(

@@ -7,8 +7,8 @@ what the API server has seen.
 import sys
 import threading
 
+from elastic.controller.assembly import Parts
 from elastic.controller.machinery.meter import Meter
-from elastic.controller.parts import Parts
 from elastic.errors import ElasticError, PlatformError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
 from support.process_api import JOBS, OTHERS, WIDGETS, definition
@@ -88,7 +88,7 @@ def parts(make_engine=WritingEngine):
 def main():
     from elastic.controller.run import run_until_asked
     from elastic.controller.settings import Settings
-    from elastic.platforms.traces import start_logging
+    from elastic.platforms.process import start_logging
 
     start_logging("INFO")
     kubeconfig, port, _ = sys.argv[1:]

@@ -6,9 +6,18 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.amounts import GPU, MILLI
-from elastic.policy.cluster.rules import Rules, Taint, Toleration
-from elastic.policy.cluster.snapshot import JobPhase, Share, Snapshot, Speed, Telling
+from elastic.policy.cluster import (
+    GPU,
+    MILLI,
+    JobPhase,
+    Rules,
+    Share,
+    Snapshot,
+    Speed,
+    Taint,
+    Telling,
+    Toleration,
+)
 from support.clusters import amounts, group, job, node, pod
 
 TAINT = Taint("dedicated", "gpu", "NoSchedule")

@@ -10,7 +10,7 @@ from pathlib import Path
 import redis
 
 from elastic.redis_server.program import configuration, find_server
-from elastic.spec.values.redis_url import RedisAddress
+from elastic.spec.values import RedisAddress
 from support.local_jobs import eventually
 from support.scraping import free_ports
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from elastic.rows.base import Table
-from elastic.rows.store import Change, RowsLostError, RowStore, TableForm
+from elastic.rows.base import Change, RowsLostError, RowStore, Table, TableForm
 
 TABLE = TableForm(Table("deep", 3, "uniform(0.05)"), ("moment",), ("count", "seen"))
 OTHER = TableForm(Table("wide", 1, "zeros"))

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from elastic.checkpoints.manifest import MANIFEST, write_manifest
+from elastic.checkpoints.contents import MANIFEST, write_manifest
 
 TABLE = "counted"
 """Of the model in `zoo/embedded_counting_torch.py`."""

@@ -10,26 +10,22 @@ import numpy as np
 from elastic.master.coordination.rounds import EvaluationRound
 from elastic.master.coordination.running import Listeners, RunningJob
 from elastic.master.coordination.updates import CommitLog
-from elastic.master.parameters.ring import ServerLife, ServerRing
-from elastic.master.parameters.servers import ServerParameters, ServerRules
-from elastic.master.prepare.preparation import (
+from elastic.master.kinds.preparation import (
     build_store,
     check_sources,
     choose_sample,
     training_ledger,
 )
+from elastic.master.parameters.servers import ServerLife, ServerParameters, ServerRing, ServerRules
 from elastic.master.servicer import MasterServicer, Reception
-from elastic.policy.liveness import Liveness
+from elastic.policy.fleet import Liveness
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.updates.update_group import UpdateRule
-from elastic.ps.servicer import ServerServicer
-from elastic.ps.serving import share_builder
+from elastic.ps.servicer import ServerServicer, share_builder
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.layout import Layout
-from elastic.rpc.messages import specs_to_proto
+from elastic.rpc.layout import Layout, Proof
 from elastic.rpc.server import SERVER_OPTIONS, MasterHandler, ServerHandler
-from elastic.rpc.shared import Proof
-from elastic.rpc.wire import METHODS, encode_data
+from elastic.rpc.wire import METHODS, encode_data, specs_to_proto
 from elastic.telemetry.meter import JobMeter
 from support.datasets import prepared_dir
 from support.local_job import make_spec

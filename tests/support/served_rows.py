@@ -1,9 +1,8 @@
 """Parameter servers of this process that have rows of embeddings as well."""
 
-from elastic.master.parameters.server_rows import ServerRows
-from elastic.master.parameters.servers_with_rows import ServersWithRows
+from elastic.master.parameters.servers_with_rows import ServerRows, ServersWithRows
 from elastic.master.parameters.tables import Tables
-from elastic.rows.arithmetic.kernels import kernel_of
+from elastic.rows.arithmetic import kernel_of
 from support.served_shares import Shares
 
 

@@ -12,18 +12,22 @@ from torch import nn
 
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.master.parameters.ring import ServerLife, ServerRing
-from elastic.master.parameters.servers import ServerParameters, ServerRules, Staged
-from elastic.master.parameters.shares import cut_out
+from elastic.master.parameters.servers import (
+    ServerLife,
+    ServerParameters,
+    ServerRing,
+    ServerRules,
+    Staged,
+)
 from elastic.master.parameters.store import Contribution, ParameterStore
+from elastic.master.parameters.strategy import cut_out
 from elastic.policy.replicas import ReplicaId
 from elastic.ps.servicer import ServerServicer
 from elastic.rows.base import RowGradient
-from elastic.rows.placement import spread_rows
-from elastic.rpc.layout import Layout
+from elastic.rows.ids import spread_rows
+from elastic.rpc.layout import Layout, SharedMemory
 from elastic.rpc.server import SERVER_OPTIONS, ServerHandler
 from elastic.rpc.server_client import Gradient, ServerClient
-from elastic.rpc.shared import SharedMemory
 from elastic.spec.model_def import ModelDef
 
 TOKEN = "the-token-of-this-job"

@@ -7,9 +7,10 @@ from elastic.spec.status import (
     JobPhase,
     JobStatus,
     Progress,
+    TimeCategory,
+    TimeSplit,
     WorkerStatus,
 )
-from elastic.spec.status.time_split import TimeCategory, TimeSplit
 
 SUBMITTED_S = 1_700_000_000.0
 

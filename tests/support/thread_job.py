@@ -14,11 +14,10 @@ import numpy as np
 
 from elastic.master.run import Master
 from elastic.platforms.base import ExitReason
-from elastic.platforms.surroundings import MasterEnvironment
+from elastic.platforms.registry import MasterEnvironment
 from elastic.rpc.client import MasterClient
 from elastic.spec.job import JobSpec
-from elastic.worker.assembly import assemble
-from elastic.worker.loop import Worker
+from elastic.worker.loop import Worker, assemble
 from support.bounds import STILL_S, Stillness
 from support.fake_platform import FakeReplicaRunner
 from support.local_job import make_spec

@@ -3,8 +3,7 @@
 import time
 from contextlib import contextmanager
 
-from elastic.controller.machinery.engine import Engine, Pauses
-from elastic.controller.machinery.work_queue import BackOff
+from elastic.controller.machinery.engine import BackOff, Engine, Pauses
 from elastic.controller.reconciling import Create, Delete, Note, Outcome
 from elastic.platforms.kubernetes.api.resources import PODS, Resource
 from support.api_objects import Place

@@ -11,9 +11,9 @@ from support.curves import curve, read, text
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 from tensorboard.util.tensor_util import make_ndarray
 
-from elastic.telemetry import event_file, event_log
+from elastic.telemetry import board, event_file
+from elastic.telemetry.board import EventLog
 from elastic.telemetry.event_file import told_values
-from elastic.telemetry.event_log import EventLog
 from elastic.telemetry.meter import EVALUATION, Point
 
 PATIENCE_S = 60.0
@@ -144,8 +144,8 @@ def test_a_folder_that_cannot_be_made_is_told_once(tmp_path):
 
 
 def test_a_disk_that_is_full_is_told_once_and_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(event_log, "RETRY_S", 0.0)
-    monkeypatch.setattr(event_log, "FLUSH_S", 0.01)
+    monkeypatch.setattr(board, "RETRY_S", 0.0)
+    monkeypatch.setattr(board, "FLUSH_S", 0.01)
     is_full, tried = threading.Event(), threading.Semaphore(0)
 
     class Disk(event_file.EventFile):
@@ -200,7 +200,7 @@ def test_who_writes_never_waits_for_a_disk(tmp_path, monkeypatch):
     log = EventLog(tmp_path, 0, "", pytest.fail)
     log.start()
     # All of this is done before the disk takes the first one.
-    for step in range(event_log.QUEUE_LENGTH + 10_000):
+    for step in range(board.QUEUE_LENGTH + 10_000):
         log.write(Point(step, 1.0, (("train/loss", 1.0),)))
     log.close(0.0)
     going_on.set()
@@ -223,5 +223,5 @@ def test_without_the_package_it_says_which_extra_has_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "elastic.telemetry.event_file", None)
     said = []
     write(tmp_path, 0, [(1, 1.0)], said.append)
-    assert said == [event_log.MISSING]
+    assert said == [board.MISSING]
     assert "pip install tensorboard" in said[0]

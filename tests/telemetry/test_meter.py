@@ -3,7 +3,7 @@
 import pytest
 
 from elastic.spec.job import JobSpec
-from elastic.telemetry.event_log import job_text
+from elastic.telemetry.board import job_text
 from elastic.telemetry.meter import Counts, JobMeter, Window
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from elastic.frameworks.base import Batch
-from elastic.policy.oddities import MIN_ALIKE, Oddity
+from elastic.policy.minibatches import MIN_ALIKE, Oddity
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.worker.batches import FirstLook, LoadedBatch
 

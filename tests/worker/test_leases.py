@@ -9,10 +9,9 @@ import pytest
 from elastic.data.base import ReadTask
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.messages import task_to_proto
+from elastic.rpc.wire import task_to_proto
 from elastic.spec.model_def import ModelDef
-from elastic.worker.batches import BatchStream
-from elastic.worker.leases import Finished, Leases, Wait
+from elastic.worker.batches import BatchStream, Finished, Leases, Wait
 
 MINIBATCH = 4
 NUM_RECORDS = 20

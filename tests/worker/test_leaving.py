@@ -15,7 +15,7 @@ from support.thread_job import held_spec, write_records
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
-from elastic.rpc.messages import task_to_proto
+from elastic.rpc.wire import task_to_proto
 from elastic.worker.batches import Minibatches
 from elastic.worker.loop import Parts, Worker
 from elastic.worker.strategy import Outcome

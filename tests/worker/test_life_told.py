@@ -9,7 +9,7 @@ import pytest
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
-from elastic.rpc.messages import task_to_proto
+from elastic.rpc.wire import task_to_proto
 from elastic.worker.loop import Parts, Worker
 
 NUM_TASKS = 3

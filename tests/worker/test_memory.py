@@ -11,7 +11,7 @@ import pytest
 STEPS = """
 import ctypes, json, resource, sys
 import numpy as np
-from elastic.worker.memory import keep_freed_memory
+from elastic.platforms.process import keep_freed_memory
 
 PR_SET_THP_DISABLE = 41  # else a machine's huge pages leave few faults to count
 assert ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from elastic.data.base import ReadTask
-from elastic.data.custom import CustomReader
+from elastic.data.readers import CustomReader
 from elastic.errors import DataError
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
-from elastic.worker.prediction import BadRecordError, Predicted, Predictor
+from elastic.worker.step import BadRecordError, Predicted, Predictor
 
 NUM_RECORDS = 64
 SHARD = Shard("s", 0, NUM_RECORDS)

@@ -8,8 +8,8 @@ import pytest
 from elastic.frameworks.base import Batch
 from elastic.rows.base import Table
 from elastic.rpc import elastic_pb2 as pb
-from elastic.rpc.rows.ahead import RowsAhead, WantedIds
-from elastic.worker.rows_ahead import MAX_MISSES, ForeseenRows
+from elastic.rpc.rows import RowsAhead, WantedIds
+from elastic.worker.rows import MAX_MISSES, ForeseenRows
 from elastic.worker.strategy import MasterExchange
 
 ITEMS, USERS = Table("items", 1, "zeros"), Table("users", 1, "zeros")

@@ -9,10 +9,10 @@ import pytest
 from support.served_master import NUM_RECORDS, TOKEN, ServedMaster, counts_of, parts_of
 
 from elastic.frameworks.base import StepResult
-from elastic.master.parameters.versions import ModelBuffer
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import MasterClient
-from elastic.rpc.messages import task_from_proto
+from elastic.rpc.layout import ModelBuffer
+from elastic.rpc.wire import task_from_proto
 from elastic.worker.servers import ServerExchange
 from elastic.worker.strategy import (
     Contribution,

@@ -13,12 +13,12 @@ from hypothesis import given
 from support.orders import made_ledger
 
 from elastic.frameworks.base import Batch, MetricState, StepResult
-from elastic.policy.failing import SizeFault
+from elastic.policy.minibatches import SizeFault
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig, NoTask, PoisonedRecord
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
 from elastic.rpc import elastic_pb2 as pb
 from elastic.rpc.client import Session
-from elastic.rpc.messages import task_to_proto, tensors_from_proto
+from elastic.rpc.wire import task_to_proto, tensors_from_proto
 from elastic.spec.model_def import ModelDef
 from elastic.worker.batches import BatchStream
 from elastic.worker.loop import Parts, Worker

@@ -8,7 +8,7 @@ from support.local_job import LocalJob, make_spec
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.rows.base import Table
 
 MINIBATCH_SIZE = 128

@@ -14,8 +14,8 @@ from elastic.data.base import ReadTask
 from elastic.frameworks import load_framework
 from elastic.policy.tasks.records import Columns
 from elastic.rows.ids import to_ids
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import SymbolNames, load_model_def
+from elastic.spec.platforms import Mode
 
 README = (MODEL_ZOO / "clicks" / "README.md").read_text()
 MODULES = ("deepfm_torch", "deepfm_keras", "wide_deep_torch", "wide_deep_keras")

@@ -9,8 +9,8 @@ from support.local_job import LocalJob
 
 from elastic.cli.zoo import ENTRY_NAME, read_symbols, zoo_models
 from elastic.spec.job import JobSpec
+from elastic.spec.model_check import check_source
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.check import check_source
 
 MODELS = {model.name: model for model in zoo_models()}
 BOTH = [(name, framework) for name in MODELS for framework in MODELS[name].entry.models]

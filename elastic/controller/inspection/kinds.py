@@ -13,13 +13,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from elastic.controller.kinds.common import GROUP_LABEL, INDEX_LABEL, JOB_LABEL, TYPE_LABEL, name_of
 from elastic.controller.kinds.elastic_job.objects import STORE, WORKER
-from elastic.controller.kinds.pods import GROUP_LABEL, INDEX_LABEL, JOB_LABEL, TYPE_LABEL, name_of
+from elastic.controller.kinds.tf_job import SCHEDULED
 from elastic.controller.kinds.tf_replicas import GROUP as TF_GROUP
 from elastic.controller.kinds.tf_replicas import size_of
-from elastic.controller.kinds.tf_status import SCHEDULED
-from elastic.controller.kinds.training_children import LABELS
-from elastic.controller.kinds.training_look import status_of
+from elastic.controller.kinds.training_look import LABELS, status_of
 from elastic.controller.resources import elastic_job, elastic_train_job, tf_job, training_job
 from elastic.controller.resources.common import (
     Condition,
@@ -37,9 +36,9 @@ from elastic.platforms.kubernetes.objects.names import TYPE_LABEL as OWN_TYPE_LA
 from elastic.platforms.kubernetes.objects.names import job_selector
 from elastic.policy.replicas import ReplicaPhase
 from elastic.spec.job import WorkerRange
-from elastic.spec.names import nearest
 from elastic.spec.roles import ROLES
 from elastic.spec.roles import WORKER as OWN_WORKER
+from elastic.spec.values import nearest
 
 M = TypeVar("M", bound=BaseModel)
 S = TypeVar("S", bound=Fields)

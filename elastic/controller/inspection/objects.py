@@ -1,28 +1,153 @@
 """Objects of all kinds in a cluster: read as far as it has their types and shows them, and changed.
 
-`scale` and `kill` are what `elastic scale` and `elastic kill` do with one.
+They are told with their pods, events and logs. `scale` and `kill` are what `elastic scale` and
+`elastic kill` do with one.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
-from elastic.controller.inspection.documents import object_status
 from elastic.controller.inspection.kinds import KINDS, TRAIN_JOBS, Reference, Seen, is_name
-from elastic.controller.kinds.pods import name_of
-from elastic.controller.machinery.index import controller_uid
+from elastic.controller.kinds.common import name_of
+from elastic.controller.machinery.informers import controller_uid
 from elastic.controller.machinery.registration import full_name
+from elastic.controller.resources.common import Condition, seconds_of
 from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
-from elastic.platforms.base import Platform, StillAliveError, unheard
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.base import LogLine, Platform, StillAliveError, unheard
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, end_group
 from elastic.platforms.kubernetes.api.resources import EVENTS, PODS, Manifest
+from elastic.platforms.kubernetes.job.logs import Manner, follow_logs, read_logs, read_previous_logs
 from elastic.platforms.kubernetes.job.objects import listed_jobs
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.objects.queues import groups_among
-from elastic.platforms.kubernetes.pods.groups import end_group
-from elastic.spec.status.objects import Listing, ObjectStatus
+from elastic.platforms.kubernetes.objects.names import groups_among
+from elastic.platforms.kubernetes.pods import (
+    has_failed,
+    is_deleted,
+    is_ready,
+    phase_of,
+    why_failed,
+    why_pending,
+)
+from elastic.spec.status import ConditionStatus, EventStatus, Listing, ObjectStatus, PodStatus
+from elastic.spec.values import Since
+
+MAX_EVENTS: Final = 20
+TERMINATING: Final = "Terminating"
+"""What Kubernetes has no phase for, though its tools say so."""
+
+
+def object_status(
+    kind: Seen,
+    job: Manifest,
+    pods: Iterable[Manifest] | None = None,
+    events: Iterable[Manifest] | None = None,
+) -> ObjectStatus:
+    """What is told of an object.
+
+    Args:
+        kind: What it is.
+        job: The object.
+        pods: Its own; None where they were not asked for, or may not be seen.
+        events: Its own; likewise.
+    """
+    standing, metadata = kind.standing(job), job["metadata"]
+    count = standing.count
+    return ObjectStatus(
+        kind=kind.resource.kind,
+        api_version=kind.resource.api_version,
+        namespace=metadata["namespace"],
+        job_name=metadata["name"],
+        phase=standing.phase,
+        reason=standing.reason,
+        message=standing.message,
+        submitted_s=_moment(metadata.get("creationTimestamp")),
+        scaled_role=count.role,
+        replicas_ready=count.ready,
+        replicas_wanted=count.wanted,
+        replicas_min=count.minimum,
+        replicas_max=count.maximum,
+        conditions=tuple(map(_condition, standing.conditions)),
+        pods=None if pods is None else pod_statuses(kind, pods),
+        events=None if events is None else _events(events),
+    )
+
+
+def _condition(condition: Condition) -> ConditionStatus:
+    return ConditionStatus(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        changed_s=_moment(condition.last_transition_time),
+    )
+
+
+def _events(events: Iterable[Manifest]) -> tuple[EventStatus, ...]:
+    told = [_event(each) for each in events]
+    return tuple(sorted(told, key=lambda each: each.time_s or 0.0)[-MAX_EVENTS:])
+
+
+def _event(event: Manifest) -> EventStatus:
+    times = (event.get("lastTimestamp"), event.get("eventTime"), event.get("firstTimestamp"))
+    return EventStatus(
+        time_s=_moment(next((each for each in times if each), None)),
+        type=str(event.get("type") or "Normal"),
+        reason=str(event.get("reason") or ""),
+        message=str(event.get("message") or ""),
+        count=int(event.get("count") or 1),
+    )
+
+
+def _moment(text: Any) -> float | None:
+    """Seconds since the epoch; None for what is no moment."""
+    with suppress(ValueError, TypeError):
+        return seconds_of(text)
+    return None
+
+
+def replica_of(kind: Seen, pod: Manifest) -> str:
+    """What people call it: `worker-0`; `trainer-x7k2p` or `rdzv` where there is no index."""
+    role, index = kind.role_of(pod)
+    if index is not None:
+        return f"{role}-{index}"
+    own = name_of(pod).rpartition("-")[2]
+    return role if own == role else f"{role}-{own}"
+
+
+def pod_statuses(kind: Seen, pods: Iterable[Manifest]) -> tuple[PodStatus, ...]:
+    """The pods as they are told, by role, index and age."""
+    ranks = {role: rank for rank, role in enumerate(kind.roles)}
+
+    def order(pod: PodStatus) -> tuple[int, int, float, str]:
+        rank = ranks.get(pod.role, len(ranks))
+        return rank, pod.index or 0, pod.created_s or 0.0, pod.pod
+
+    return tuple(sorted((_pod_status(kind, pod) for pod in pods), key=order))
+
+
+def _pod_status(kind: Seen, pod: Manifest) -> PodStatus:
+    role, index = kind.role_of(pod)
+    status = pod.get("status") or {}
+    created = pod["metadata"].get("creationTimestamp")
+    return PodStatus(
+        replica=replica_of(kind, pod),
+        role=role,
+        index=index,
+        pod=name_of(pod),
+        phase=TERMINATING if is_deleted(pod) else phase_of(pod),
+        is_ready=is_ready(pod),
+        restarts=sum(
+            int(each.get("restartCount") or 0) for each in status.get("containerStatuses") or ()
+        ),
+        node=str((pod.get("spec") or {}).get("nodeName") or ""),
+        message=why_failed(pod) if has_failed(pod) else why_pending(pod),
+        created_s=seconds_of(created) if created else None,
+    )
+
 
 POLL_S: Final = 0.25
 SETTLE_S: Final = 3.0
@@ -342,3 +467,79 @@ def _left(objects: Objects, reference: Reference, uid: str | None) -> dict[str, 
     pods = sorted(objects.pods(reference) or (), key=name_of)
     left = {name_of(pod): str((pod.get("spec") or {}).get("nodeName") or "none") for pod in pods}
     return left if found is None else {str(reference): "none"} | left
+
+
+# What the pods of an object have written, as the logs of elastic's own jobs are read.
+
+
+def replicas_named(reference: Reference, role: str | None, index: int | None) -> list[str]:
+    """What is to be read; an index without a role is that of the first role of the kind with one.
+
+    Raises:
+        JobSpecError: The kind has no such role, or no indexes.
+    """
+    kind = reference.kind
+    if role is not None and role not in kind.roles:
+        raise JobSpecError(f"--role={role}: {reference} has the roles {', '.join(kind.roles)}")
+    if index is None:
+        return [role] if role else []
+    if kind.indexed_role is None:
+        raise JobSpecError(
+            f"--index={index}: the pods of a {kind.resource.kind} have no index: `elastic status "
+            f"{reference}` has their names; choose a --role"
+        )
+    return [f"{role or kind.indexed_role}-{index}"]
+
+
+def object_logs(
+    objects: Objects,
+    reference: Reference,
+    replicas: Sequence[str],
+    follow: bool,
+    tail: int | None,
+    previous: bool = False,
+    since: Since | None = None,
+) -> Iterator[LogLine]:
+    """Lines of the named replicas or roles (all when empty), each with its replica.
+
+    With `follow`, goes on until the object has ended or is gone; with `previous`, those of a
+    container that was restarted in place; with `since`, those written from then on.
+
+    Raises:
+        JobNotFoundError: There is no such object.
+        PlatformError: The pods may not be listed; without `follow`: a replica was named that has
+            no log.
+    """
+    objects.get(reference)
+    manner, cluster = _manner(reference.kind), objects.cluster
+    since_s = None if since is None else since.at_s(cluster.now_s())
+    if follow:
+
+        def look() -> tuple[Sequence[Manifest], bool]:
+            # Asked first: what pods have written by the end is in their logs when they are read.
+            has_ended = _has_ended(objects, reference)
+            return _pods(objects, reference), has_ended
+
+        return follow_logs(cluster, look, replicas, tail, since_s, manner)
+    pods = _pods(objects, reference)
+    if previous:
+        return read_previous_logs(cluster, pods, {}, replicas, tail, since_s, manner)
+    return read_logs(cluster, pods, replicas, tail, since_s, manner)
+
+
+def _manner(kind: Seen) -> Manner:
+    return Manner(lambda pod: replica_of(kind, pod), kind.container, kind.roles)
+
+
+def _pods(objects: Objects, reference: Reference) -> list[Manifest]:
+    pods = objects.pods(reference)
+    if pods is None:
+        raise PlatformError(f"the pods of {reference} may not be listed by this account")
+    return pods
+
+
+def _has_ended(objects: Objects, reference: Reference) -> bool:
+    try:
+        return objects.brief(reference).is_final
+    except JobNotFoundError:
+        return True

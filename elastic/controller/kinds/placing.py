@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from elastic.controller.resources.pod_parts import (
+from elastic.controller.resources.common import (
     CARD_ID,
     Annotations,
     NodeTerm,
@@ -30,9 +30,9 @@ from elastic.controller.resources.pod_parts import (
     parts_of,
 )
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.states import has_ended
-from elastic.policy.cluster.rules import Taint, untolerated
-from elastic.spec.values.quantities import NANO, nanos_of, shown
+from elastic.platforms.kubernetes.pods import has_ended
+from elastic.policy.cluster import Taint, untolerated
+from elastic.spec.values import NANO, nanos_of, quantity_shown
 
 _ID_LENGTH: Final = 8
 """Letters of the id of a card; it is unique on its node."""
@@ -393,7 +393,7 @@ def why_nowhere(demand: Demand, rooms: Sequence[Room]) -> str:
     counts: dict[str, int] = defaultdict(int)
     for room in rooms:
         counts[room.why_not(demand)] += 1
-    needs = ", ".join(f"{k}={shown(v)}" for k, v in demand.needs.items() if k != _PODS)
+    needs = ", ".join(f"{k}={quantity_shown(v)}" for k, v in demand.needs.items() if k != _PODS)
     found = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()) if reason)
     share = "" if demand.share is None else f", {demand.share.request / NANO:g} of a GPU"
     return f"{demand.name} needs {needs or 'nothing'}{share}; {len(rooms)} nodes: {found or 'none'}"

@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from elastic.controller.kinds.common import (
+    CLUSTER_CODE,
+    index_of,
+    name_of,
+    pod_restart_policy,
+    replica_labels,
+    replica_name,
+    uid_of,
+)
 from elastic.controller.kinds.placing import (
     Demand,
     Placement,
@@ -21,18 +30,8 @@ from elastic.controller.kinds.placing import (
     place,
     take,
 )
-from elastic.controller.kinds.pods import (
-    CLUSTER_CODE,
-    index_of,
-    name_of,
-    pod_restart_policy,
-    replica_labels,
-    replica_name,
-    uid_of,
-)
 from elastic.controller.reconciling import Create, Note, Observed
-from elastic.controller.resources.common import RestartPolicy, seconds_of
-from elastic.controller.resources.pod_parts import CARD_ID
+from elastic.controller.resources.common import CARD_ID, RestartPolicy, seconds_of
 from elastic.controller.resources.tf_job import (
     CONTAINER,
     DEFAULT_PORT,
@@ -43,7 +42,7 @@ from elastic.controller.resources.tf_job import (
     TFJobStatus,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
-from elastic.platforms.kubernetes.pods.states import (
+from elastic.platforms.kubernetes.pods import (
     RUNNING,
     SUCCEEDED,
     clusters_doing,

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from elastic.controller.kinds import training_look
-from elastic.controller.kinds.pods import words_of
-from elastic.controller.kinds.queueing import Queues, group_actions, queue_of
-from elastic.controller.kinds.training_children import (
+from elastic.controller.kinds.common import Queues, group_actions, queue_of, words_of
+from elastic.controller.kinds.training_look import (
     LABELS,
     RESOURCES,
+    child_name,
     child_of,
-    name_of,
     size_path,
 )
 from elastic.controller.reconciling import (
@@ -54,8 +53,8 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
-from elastic.platforms.kubernetes.objects.queues import job_additions, template_additions
-from elastic.platforms.kubernetes.pods.states import has_failed
+from elastic.platforms.kubernetes.objects.names import job_additions, template_additions
+from elastic.platforms.kubernetes.pods import has_failed
 
 COMPONENT: Final = "training-job-controller"
 
@@ -191,7 +190,7 @@ def _create(here: training_look.Look, role: Role) -> Create:
         spec["template"] = template_additions(system, gang).to(spec["template"])
         manifest = job_additions(system, gang).to(manifest)
     pods = f"{size} {'pod' if size == 1 else 'pods'}"
-    message = f"created {manifest['kind']} {name_of(here.name, role)} of {pods}"
+    message = f"created {manifest['kind']} {child_name(here.name, role)} of {pods}"
     return Create(RESOURCES[role], manifest, Note("Created", message))
 
 
@@ -213,7 +212,7 @@ def _may_scale(group: training_look.Group) -> bool:
 
 def _scaling(here: training_look.Look, role: Role) -> Patch:
     size, before = here.wanted(role), here.groups[role].size
-    name, path = name_of(here.name, role), size_path(role)
+    name, path = child_name(here.name, role), size_path(role)
     message = f"{name}: {path} from {before} to {size}, since {here.sizes.of(role).reason}"
     return Patch(RESOURCES[role], name, {"spec": {path: size}}, Note("Scaled", message))
 

@@ -19,8 +19,8 @@ from typing import Final
 from elastic.controller.reconciling import EventType, Note
 from elastic.errors import PlatformError
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.errors import BUSY, AwayError, RefusedError
 from elastic.platforms.kubernetes.api.resources import EVENTS, Manifest
+from elastic.platforms.kubernetes.api.transport import BUSY, AwayError, RefusedError
 
 logger = logging.getLogger(__name__)
 

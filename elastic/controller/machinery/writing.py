@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from elastic.controller.machinery.index import JobKey, controller_uid, job_of
-from elastic.controller.machinery.informers import Informers
+from elastic.controller.machinery.informers import Informers, JobKey, controller_uid, job_of
 from elastic.controller.machinery.meter import Meter
 from elastic.controller.machinery.recorder import EventRecorder
 from elastic.controller.reconciling import (
@@ -28,11 +27,10 @@ from elastic.controller.reconciling import (
     Rejection,
 )
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.errors import BUSY, CONFLICT, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, end_group
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-from elastic.platforms.kubernetes.objects.queues import groups_among
-from elastic.platforms.kubernetes.pods.groups import end_group
+from elastic.platforms.kubernetes.api.transport import BUSY, CONFLICT, RefusedError
+from elastic.platforms.kubernetes.objects.names import groups_among
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from elastic.controller.resources.common import (
     RestartPolicy,
     RunPolicy,
     Time,
+    template_problem,
 )
-from elastic.controller.resources.pod_parts import template_problem
 from elastic.platforms.kubernetes.api.resources import Resource
 
 GROUP: Final = "elastic.pytorch.org"

@@ -22,14 +22,10 @@ from elastic.controller.resources.common import Condition, Count, Fields, read_s
 from elastic.controller.resources.schema import KEEP_UNKNOWN, structural
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS
-from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
-from elastic.spec.describe import Setting, known_name, problem_text, settings
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import job_values
-from elastic.spec.kinds import JobKind
-from elastic.spec.platforms import MODEL_ZOO_PATH
-from elastic.spec.settings.cluster_forms import STATE_MOUNT, Image, state_volume
+from elastic.platforms.kubernetes.objects.names import QUEUE_LABEL, TRAIN_JOBS
+from elastic.spec.job import JobSpec, Setting, job_values, known_name, problem_text, settings
+from elastic.spec.platforms import MODEL_ZOO_PATH, JobKind
+from elastic.spec.settings.cluster import STATE_MOUNT, Image, state_volume
 from elastic.spec.status import JobStatus
 
 RESOURCE: Final = TRAIN_JOBS

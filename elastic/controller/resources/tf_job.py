@@ -9,10 +9,12 @@ from typing import Final
 from pydantic import Field, ValidationError
 
 from elastic.controller.resources.common import (
+    CARD_ID,
     CleanPodPolicy,
     Condition,
     Count,
     Fields,
+    PodParts,
     PodTemplate,
     Reading,
     Replicas,
@@ -20,12 +22,12 @@ from elastic.controller.resources.common import (
     RestartPolicy,
     RunPolicy,
     Time,
+    parts_of,
     problem_of,
     read_spec,
 )
-from elastic.controller.resources.pod_parts import CARD_ID, PodParts, parts_of
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-from elastic.spec.values.quantities import NANO
+from elastic.spec.values import NANO
 
 RESOURCE: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 

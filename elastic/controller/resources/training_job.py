@@ -17,7 +17,7 @@ from elastic.controller.resources.common import (
     read_spec,
 )
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
-from elastic.spec.values.quantities import nanos_of
+from elastic.spec.values import nanos_of
 
 RESOURCE: Final = Resource("paddlepaddle.org", "v1", "trainingjobs", "TrainingJob")
 SERVED_VERSIONS: Final = ("v1", "v1alpha1")

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from elastic.controller.resources.tf_job import SHARE_PODS
-from elastic.controller.snapshots.jobs import RESOURCES
-from elastic.controller.snapshots.pods import node_of
+from elastic.controller.snapshots.objects import RESOURCES, node_of
 from elastic.controller.snapshots.reading import KINDS, TRAIN_JOBS, Objects, history_of, snapshot_of
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import Cluster, is_served
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, NODES, PODS, Manifest, Resource
 from elastic.platforms.kubernetes.objects.names import APP, APP_LABEL
-from elastic.policy.cluster.snapshot import Node, Snapshot
+from elastic.policy.cluster import Node, Snapshot
 from elastic.simulation.workload import Workload
-from elastic.spec.names import nearest
+from elastic.spec.values import nearest
 
 
 def check_kinds(kinds: Sequence[str]) -> None:

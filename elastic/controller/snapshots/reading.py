@@ -16,26 +16,28 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.conditions import JobCondition, ended_as
+from elastic.controller.kinds.common import JobCondition, ended_as
 from elastic.controller.resources import elastic_job, tf_job
 from elastic.controller.resources.common import seconds_of
-from elastic.controller.snapshots.jobs import (
+from elastic.controller.snapshots.objects import (
     READERS,
     RESOURCES,
     Beside,
     JobReading,
+    group_of,
     is_record,
+    node_of,
+    other_pods,
     read_shown,
     read_succeeded,
     read_tf_job,
     read_train_job,
 )
-from elastic.controller.snapshots.pods import group_of, node_of, other_pods
 from elastic.errors import DescriptionError
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
-from elastic.policy.scaling.speeds.alike import shown_by
+from elastic.platforms.kubernetes.objects.names import QUEUE_LABEL
+from elastic.policy.cluster import Group, Job, JobPhase, Node, Shown, Snapshot, Telling
+from elastic.policy.scaling.offers import shown_by
 from elastic.simulation.workload import Amdahl, Measured, Submission, Tells, Work, Workload
 
 TRAIN_JOBS: Final = "elastictrainjob"

@@ -16,8 +16,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import Chunks, ReadTask
-from elastic.data.columns import VALUE_FIELD
+from elastic.data.base import VALUE_FIELD, Chunks, ReadTask
 from elastic.data.formats.columns import RecentlyUsed, made_records
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import (
@@ -31,7 +30,7 @@ from elastic.data.picking import (
     mixed_of,
     read_runs,
 )
-from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.data.storage import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard
 

@@ -14,12 +14,11 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import ReadTask
-from elastic.data.columns import joined, placed, texts
+from elastic.data.base import ReadTask, joined, placed, texts
 from elastic.data.picking import by_shard, is_in_long_runs, read_runs
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard
-from elastic.spec.names import nearest
+from elastic.spec.values import nearest
 
 _FIRST_PICKED: Final = 1 << 10
 _PICKED: Final = 1 << 13

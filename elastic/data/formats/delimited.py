@@ -11,16 +11,15 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.data.base import Chunks, RawRecords, ReadTask
-from elastic.data.columns import unnamed
+from elastic.data.base import Chunks, RawRecords, ReadTask, unnamed
 from elastic.data.formats import scan
 from elastic.data.formats.columns import (
     TYPED_ROWS,
@@ -29,11 +28,12 @@ from elastic.data.formats.columns import (
     Kind,
     chosen,
     inferred,
+    narrowed,
     typed_columns,
 )
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import scanned_chunks
-from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.data.storage import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Columns, Picks, Shard
 
@@ -164,9 +164,7 @@ class CsvReader:
             return None
         if self._options.encoding != "utf-8" and not piece.data.isascii():
             return None
-        from elastic.data.formats.arrow_text import read_rows
-
-        return read_rows(piece.data, kinds, self._delimiter, piece.count)
+        return rows_by_arrow(piece.data, kinds, self._delimiter, piece.count)
 
     def _typed_rows(
         self, file: SourceFile, header: Header, kinds: dict[str, Kind], piece: scan.Piece, text: str
@@ -446,3 +444,67 @@ def _odd_so_far(bits: Bits) -> Bits:
     is_odd_after = np.bitwise_xor.accumulate(odd >> _LAST)
     odd[1:] ^= np.uint64(0) - is_odd_after[:-1]
     return odd
+
+
+# Rows of text as columns by Arrow, which is several times as fast as Python.
+
+
+def rows_by_arrow(
+    data: bytes, kinds: Mapping[str, Kind], delimiter: str, num_rows: int
+) -> Columns | None:
+    """Rows of UTF-8 text as columns; None where Python has to look at them.
+
+    Args:
+        data: Whole rows.
+        kinds: What each column holds.
+        delimiter: Between fields.
+        num_rows: As many as there are.
+    """
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    if _may_differ_by_arrow(data):
+        return None
+    try:
+        table = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            arrow_csv.ReadOptions(
+                use_threads=False, column_names=list(kinds), block_size=len(data) + 1
+            ),
+            arrow_csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            arrow_csv.ConvertOptions(
+                column_types={name: _arrow_type(kind) for name, kind in kinds.items()},
+                null_values=[""],
+                strings_can_be_null=False,
+            ),
+        )
+    except pa.ArrowException:
+        return None
+    arrays = {name: _arrow_values(table.column(name), kind) for name, kind in kinds.items()}
+    if table.num_rows != num_rows or any(array is None for array in arrays.values()):
+        return None
+    return Columns({name: array for name, array in arrays.items() if array is not None}, num_rows)
+
+
+def _may_differ_by_arrow(data: bytes) -> bool:
+    """Whether Arrow may read it otherwise than Python's `csv` and `int`: quotes, hexadecimals."""
+    # Numbers are full of zeros: one byte that they have not is found far sooner than two.
+    return b'"' in data or (b"x" in data and b"0x" in data) or (b"X" in data and b"0X" in data)
+
+
+def _arrow_type(kind: Kind) -> Any:
+    import pyarrow as pa
+
+    if kind is None:
+        return pa.string()
+    # Numbers of less than double precision are rounded once, as Python's are.
+    return pa.float64() if kind.kind == "f" else pa.from_numpy_dtype(kind)
+
+
+def _arrow_values(column: Any, kind: Kind) -> NDArray[Any] | None:
+    """The values of a column; None where a whole number is missing."""
+    if kind is not None and kind.kind != "f" and column.null_count:
+        return None
+    # In memory of its own, which may be changed.
+    array: NDArray[Any] = column.to_numpy()
+    return array if kind is None else narrowed(array, kind)

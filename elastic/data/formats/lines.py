@@ -10,7 +10,7 @@ from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.formats import scan
 from elastic.data.formats.registry import ReaderOptions
 from elastic.data.picking import scanned_chunks
-from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.data.storage import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Shard
 

@@ -21,7 +21,7 @@ from crc32c import crc32c
 from elastic.data.base import Chunks, RawRecords, ReadTask
 from elastic.data.formats.scan import SHARD_BYTES
 from elastic.data.picking import scanned_chunks
-from elastic.data.storage.files import OpenFiles, SourceFile
+from elastic.data.storage import OpenFiles, SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Shard
 

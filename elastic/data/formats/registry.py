@@ -1,6 +1,6 @@
 """What is known of formats before a file is opened: their names, and what users say to readers.
 
-The module that reads a format is imported when `reader` makes its reader: a command line that only
+The module that reads a format is imported when `readers` makes its reader: a command line that only
 lists files pays for none.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from elastic.data.base import Extra
-from elastic.data.storage.compression import CODECS, codec_of, without_codec, without_part
+from elastic.data.storage import CODECS, codec_of, without_codec, without_part
 from elastic.errors import JobSpecError
-from elastic.spec.origins import file_name
+from elastic.spec.values import file_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic.data.base import RawRecords, ReadTask
-from elastic.data.storage.files import SourceFile
+from elastic.data.storage import SourceFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Shard
 

@@ -10,11 +10,17 @@ from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
 from elastic.frameworks.embeddings import reading
-from elastic.frameworks.keras.batches import BatchMaker, as_tensor, num_examples, rows, size_of
 from elastic.frameworks.keras.callbacks import served
 from elastic.frameworks.keras.embedding import replace_layers, sources_of
-from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel, total_loss
+from elastic.frameworks.keras.tensors import (
+    BatchMaker,
+    as_tensor,
+    keras_code,
+    num_examples,
+    rows,
+    size_of,
+)
 from elastic.frameworks.keras.updater import KerasShare, KerasUpdater
 from elastic.frameworks.user_code import (
     embeddings_alone,
@@ -24,8 +30,8 @@ from elastic.frameworks.user_code import (
     run_batch_fn,
 )
 from elastic.policy.tasks.records import Columns
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 
 class KerasFramework:

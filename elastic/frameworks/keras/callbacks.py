@@ -12,12 +12,12 @@ import keras
 
 from elastic.callbacks import Callback, StopTraining
 from elastic.errors import ModelDefError
-from elastic.frameworks.keras.errors import keras_code
 from elastic.frameworks.keras.model import KerasModel
+from elastic.frameworks.keras.tensors import keras_code
 from elastic.frameworks.keras.updater import KerasUpdater
 from elastic.frameworks.user_code import own_callback, user_code
 from elastic.policy.evaluation import Goal
-from elastic.spec.model_def.check import UNSERVED_HOOKS, unserved
+from elastic.spec.model_check import UNSERVED_HOOKS, unserved
 
 _RATE_CHANGING: Final = (
     keras.callbacks.LearningRateScheduler,

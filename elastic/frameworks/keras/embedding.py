@@ -24,7 +24,7 @@ from elastic.frameworks.embeddings import (
     merged,
     refused_reading,
 )
-from elastic.frameworks.keras.variables import to_array
+from elastic.frameworks.keras.tensors import to_array
 from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
 from elastic.rows.ids import distinct_with_places, to_ids
 

@@ -1,8 +1,13 @@
 """torch behind the `Framework` Protocol: batches, and what builds models and updaters."""
 
+import importlib
+import importlib.util
+import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader, default_collate
@@ -10,10 +15,9 @@ from torch.utils.data import DataLoader, default_collate
 from elastic.callbacks import Callback
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Array, Batch, Model, Updater, Values
-from elastic.frameworks.torch.arrays import as_tensor, size_of
-from elastic.frameworks.torch.compiler import postpone_compiler
 from elastic.frameworks.torch.embedding import replace_layers
 from elastic.frameworks.torch.model import TorchModel, seed_everything
+from elastic.frameworks.torch.tensors import as_tensor, size_of
 from elastic.frameworks.torch.updater import TorchShare, TorchUpdater
 from elastic.frameworks.user_code import (
     check_pair,
@@ -27,8 +31,8 @@ from elastic.frameworks.user_code import (
     user_code,
 )
 from elastic.policy.tasks.records import Columns
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 
 class TorchFramework:
@@ -153,3 +157,63 @@ def _iterate(dataset: Any) -> Iterable[Any]:
     raise ModelDefError(
         f"dataset_fn returned a {type(dataset).__name__}: return an iterable of (features, labels)"
     )
+
+
+# torch's compiler, imported when somebody uses it and not before.
+#
+# The first optimizer that is made imports `torch._dynamo`, to tell it not to compile the
+# optimizer's bookkeeping. Of torch 2.13 that takes nearly as long as torch itself, and 70 MB, in a
+# master and in each parameter server, of which hardly any compiles.
+
+_COMPILER: Final = "torch._dynamo"
+_DISABLED: Final = "__dynamo_disable"
+"""Under this name torch keeps, of a function, what `disable` has made of it."""
+
+
+class _Postponed(ModuleType):
+    """Stands where the compiler would be, and answers what an optimizer asks of it.
+
+    Whatever else is asked of it imports the compiler, which then takes its place.
+    """
+
+    def __init__(self, file: str | None) -> None:
+        super().__init__(_COMPILER)
+        # Whoever goes over all modules looks at these of each.
+        self.__file__ = file
+        self._lock = threading.RLock()
+        self._left_alone: list[Any] = []
+
+    def graph_break(self, msg: str = "") -> None:
+        """Nothing is compiled, so there is no graph to break."""
+
+    def disable(self, fn: Any = None, *arguments: Any, **options: Any) -> Any:
+        """Leave an optimizer's function as it is: who does not compile need not leave it out."""
+        if str(getattr(fn, "__module__", "")).startswith("torch.optim."):
+            self._left_alone.append(fn)
+            return fn
+        return self._compiler().disable(fn, *arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiler(), name)
+
+    def _compiler(self) -> ModuleType:
+        with self._lock:
+            if sys.modules.get(_COMPILER) is self:
+                del sys.modules[_COMPILER]
+                for function in self._left_alone:
+                    # torch asks again, and is answered by the compiler.
+                    function.__dict__.pop(_DISABLED, None)
+            return importlib.import_module(_COMPILER)
+
+
+def postpone_compiler() -> None:
+    """Have the compiler imported by its first use, unless it is there already."""
+    if _COMPILER in sys.modules:
+        return
+    spec = importlib.util.find_spec(_COMPILER)
+    if spec is None:
+        return
+    postponed = _Postponed(spec.origin)
+    sys.modules[_COMPILER] = postponed
+    # As its import would have done.
+    vars(torch)["_dynamo"] = postponed

@@ -27,7 +27,7 @@ from elastic.frameworks.embeddings import (
     merged,
     refused_reading,
 )
-from elastic.frameworks.torch.arrays import to_array
+from elastic.frameworks.torch.tensors import to_array
 from elastic.rows.base import Ids, Life, RowDtype, RowGradient, Values
 from elastic.rows.ids import distinct_with_places, to_ids
 

@@ -31,9 +31,16 @@ from elastic.frameworks.base import (
     widened,
 )
 from elastic.frameworks.embeddings import reading, recording
-from elastic.frameworks.torch.arrays import map_tensors, stand_in, to_array, to_device
 from elastic.frameworks.torch.embedding import row_gradients, sources_of
-from elastic.frameworks.torch.transfers import HostCopies, copy_all, fill_all
+from elastic.frameworks.torch.tensors import (
+    HostCopies,
+    copy_all,
+    fill_all,
+    map_tensors,
+    stand_in,
+    to_array,
+    to_device,
+)
 from elastic.frameworks.user_code import (
     leaves,
     metric_functions,
@@ -43,7 +50,7 @@ from elastic.frameworks.user_code import (
 )
 from elastic.rows.base import RowReader, Table
 from elastic.spec.model_def import ModelDef
-from elastic.spec.values.export_form import export_target
+from elastic.spec.values import export_target
 
 
 class TorchMetrics:

@@ -12,11 +12,18 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks.base import Array, Tensors, UpdaterState, check_fit, copy_values
-from elastic.frameworks.torch.arrays import fill, pack, to_array, to_tensor, unpack
 from elastic.frameworks.torch.model import TorchModel
-from elastic.frameworks.torch.transfers import placed, wait_for
+from elastic.frameworks.torch.tensors import (
+    fill,
+    pack,
+    placed,
+    to_array,
+    to_tensor,
+    unpack,
+    wait_for,
+)
 from elastic.frameworks.user_code import asked_for, user_code
-from elastic.rows.arithmetic.kernels import RowRule
+from elastic.rows.arithmetic import RowRule
 from elastic.spec.model_def import ModelDef
 
 PARALLEL_BYTES: Final = 32 << 20

@@ -13,10 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from elastic.frameworks.base import Array, MetricState
-from elastic.policy.tasks.epochs import EpochResult, remembered_epochs
+from elastic.policy.tasks.epochs import EpochResult, default_records_per_task, remembered_epochs
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig, NoTask, Refusal
 from elastic.policy.tasks.records import Shard, Task, TaskKind
-from elastic.policy.tasks.task_sizes import default_records_per_task
 from elastic.spec.job import JobSpec
 
 FIRST_TASK_ID: Final = 1 << 48

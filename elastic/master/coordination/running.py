@@ -10,14 +10,19 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from elastic.master.coordination.failures import FailureReport, Failures, JobFailure
 from elastic.master.coordination.rounds import FIRST_TASK_ID, Round
-from elastic.master.coordination.sessions import Sessions, WorkerSession
+from elastic.master.coordination.sessions import (
+    FailureReport,
+    Failures,
+    JobFailure,
+    Sessions,
+    WorkerSession,
+)
 from elastic.master.coordination.updates import CommitLog, Updates
 from elastic.master.parameters.strategy import AnyStrategy
 from elastic.policy.evaluation import may_evaluate
-from elastic.policy.failing import Retry
-from elastic.policy.liveness import Liveness
+from elastic.policy.fleet import Liveness
+from elastic.policy.minibatches import Retry
 from elastic.policy.replicas import ReplicaId
 from elastic.policy.tasks.ledger import Ledger, NoTask, Refusal, SkipRecord
 from elastic.policy.tasks.records import Task, TaskKind

@@ -18,13 +18,12 @@ from typing import IO, TypeAlias
 from elastic.checkpoints.destinations import advice, in_words
 from elastic.errors import JobSpecError, TrainingError
 from elastic.frameworks.base import MetricState
-from elastic.master.coordination.failures import JobFailure
 from elastic.master.coordination.rounds import EpochMeter, MeanLoss, MetricSums
-from elastic.master.coordination.sessions import Sessions, WorkerSession
+from elastic.master.coordination.sessions import JobFailure, Sessions, WorkerSession
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.policy.cluster.snapshot import Speed
-from elastic.policy.oddities import ADVICE, Oddity
-from elastic.policy.size_speeds import Size
+from elastic.policy.accounts import Size
+from elastic.policy.cluster import Speed
+from elastic.policy.minibatches import ADVICE, Oddity
 from elastic.policy.tasks.epochs import Ending, EpochResult, ending_at
 from elastic.policy.tasks.ledger import Audit, Ledger, Refusal, StagedRange
 from elastic.policy.updates.elastic_batch import BatchChoice

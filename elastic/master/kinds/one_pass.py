@@ -20,22 +20,21 @@ from elastic.master.coordination.rounds import FIRST_TASK_ID, EvaluationRound, R
 from elastic.master.coordination.running import RunningJob
 from elastic.master.coordination.updates import CommitLog
 from elastic.master.cutter import FencedWriter
-from elastic.master.kinds.work import JobParts, Until
+from elastic.master.kinds.beginning import begin_tables
+from elastic.master.kinds.preparation import JobParts, Sources, Until, checkpoint_path
 from elastic.master.parameters.rows import WithRows
 from elastic.master.parameters.store import ParameterStore
 from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.prepare.beginning import begin_tables
-from elastic.master.prepare.preparation import Sources, checkpoint_path
-from elastic.master.report.status_board import StatusBoard
+from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import Fence
-from elastic.platforms.surroundings import MasterEnvironment
-from elastic.policy.liveness import Liveness
-from elastic.policy.tasks.fixed_ranges import FixedRangeLedger
+from elastic.platforms.registry import MasterEnvironment
+from elastic.policy.fleet import Liveness
 from elastic.policy.tasks.ledger import Ledger, LedgerConfig, Refusal, tell_difference
+from elastic.policy.tasks.ledger_kinds import FixedRangeLedger
 from elastic.policy.tasks.records import RecordRange, Shard, TaskKind
 from elastic.policy.updates.update_group import UpdateRule
 from elastic.spec.job import JobSpec
-from elastic.spec.kinds import JobKind
+from elastic.spec.platforms import JobKind
 
 log = logging.getLogger(__name__)
 

@@ -6,36 +6,35 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from elastic.checkpoints.contents import read_rows
 from elastic.checkpoints.cuts import Cut
 from elastic.checkpoints.destinations import advice, in_words
-from elastic.checkpoints.rows import read_rows
 from elastic.checkpoints.table_files import export_tables, writes_parquet
 from elastic.errors import CheckpointError, JobSpecError, TrainingError
+from elastic.master.callbacks import CallbackRunner
 from elastic.master.coordination.running import RunningJob
 from elastic.master.cutter import CutPlan, Cutter, FencedWriter
-from elastic.master.evaluation.callbacks import CallbackRunner
-from elastic.master.evaluation.evaluator import BestVersions, Evaluator
+from elastic.master.evaluator import BestVersions, Evaluator
 from elastic.master.hang_watch import LEAST_S
-from elastic.master.kinds.work import JobParts, Until
-from elastic.master.parameters.ring import ServerLife
-from elastic.master.parameters.rows import WithRows
-from elastic.master.parameters.server_rows import ServerRows
-from elastic.master.parameters.servers import ServerParameters, ServerRules
-from elastic.master.parameters.servers_with_rows import ServersWithRows
-from elastic.master.parameters.store import ParameterStore
-from elastic.master.parameters.strategy import AnyStrategy
-from elastic.master.parameters.tables import NewestRows
-from elastic.master.prepare.beginning import begin_tables, held_versions, restore
-from elastic.master.prepare.preparation import (
+from elastic.master.kinds.beginning import begin_tables, held_versions, restore
+from elastic.master.kinds.preparation import (
+    JobParts,
     Sources,
+    Until,
     build_callbacks,
     total_updates,
     training_ledger,
 )
-from elastic.policy.liveness import Liveness
+from elastic.master.parameters.rows import WithRows
+from elastic.master.parameters.servers import ServerLife, ServerParameters, ServerRules
+from elastic.master.parameters.servers_with_rows import ServerRows, ServersWithRows
+from elastic.master.parameters.store import ParameterStore
+from elastic.master.parameters.strategy import AnyStrategy
+from elastic.master.parameters.tables import NewestRows
+from elastic.policy.fleet import Liveness
+from elastic.policy.tasks.epochs import idle_workers
 from elastic.policy.tasks.ledger import Ledger
 from elastic.policy.tasks.records import Shard
-from elastic.policy.tasks.task_sizes import idle_workers
 from elastic.policy.updates.elastic_batch import BatchChoice
 from elastic.policy.updates.update_group import UpdateRule
 from elastic.spec.job import JobSpec

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.contents import CutRows
 from elastic.errors import CheckpointError, TrainingError
 from elastic.frameworks.base import (
     Array,
@@ -24,8 +24,7 @@ from elastic.frameworks.base import (
     split_state,
 )
 from elastic.master.parameters.strategy import NO_SERVERS, Directions, Incoming
-from elastic.master.parameters.versions import ModelBuffer, ModelBuffers, PackedModel
-from elastic.policy.updates.gradient_noise import GroupGradients, SquaredLengths
+from elastic.policy.updates.elastic_batch import GroupGradients, SquaredLengths
 from elastic.rows.base import Ids
 from elastic.rows.base import Values as RowValues
 from elastic.rpc.layout import (
@@ -34,10 +33,14 @@ from elastic.rpc.layout import (
     Bytes,
     Layout,
     LayoutError,
+    Mappings,
+    ModelBuffer,
+    ModelBuffers,
+    PackedModel,
+    SharedHandle,
     TensorSpec,
     aligned_empty,
 )
-from elastic.rpc.shared import Mappings, SharedHandle
 
 INLINE_BYTES: Final = 1 << 20
 """Below this, moving the work to a thread costs more than doing it."""

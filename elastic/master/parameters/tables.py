@@ -11,16 +11,33 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic.checkpoints.rows import CutRows
+from elastic.checkpoints.contents import CutRows
 from elastic.errors import CheckpointError
-from elastic.rows.arithmetic.initializers import first_rows
-from elastic.rows.arithmetic.kernels import Kernel
-from elastic.rows.arithmetic.precision import numbers_of, put_numbers, repacked, unpacked
-from elastic.rows.base import CANDIDATES, Ids, Life, RowGradient, RowGradients, Table, Values
-from elastic.rows.changed import Noted, merged
-from elastic.rows.ids import distinct
-from elastic.rows.life import NOTES, Gone, is_due, leaving, note, noted, notes_after, without
-from elastic.rows.store import Change, Rows, RowStore, TableForm, no_ids, part_rows
+from elastic.rows.arithmetic import Kernel, first_rows, numbers_of, put_numbers, repacked, unpacked
+from elastic.rows.base import (
+    CANDIDATES,
+    NOTES,
+    Change,
+    Gone,
+    Ids,
+    Life,
+    RowGradient,
+    RowGradients,
+    Rows,
+    RowStore,
+    Table,
+    TableForm,
+    Values,
+    is_due,
+    leaving,
+    no_ids,
+    note,
+    noted,
+    notes_after,
+    part_rows,
+    without,
+)
+from elastic.rows.ids import NotedIds, distinct, merged
 from elastic.spec.status import TableStatus
 
 _ID_BYTES: Final = 8
@@ -254,7 +271,7 @@ class Tables:
             let_go=let_go,
         )
 
-    def changed(self, noted: Noted, version: int, table: str) -> Iterator[Change]:
+    def changed(self, noted: NotedIds, version: int, table: str) -> Iterator[Change]:
         """What is there of some ids in a version that is held, and which of them are not."""
         ids = merged(noted.get(table, ()))
         step = part_rows(_named(table, self.forms).width)

@@ -6,15 +6,16 @@ from typing import Final
 from elastic.errors import PlatformError
 from elastic.platforms.base import Platform
 from elastic.platforms.registry import (
-    PATIENCE_S,
+    SERVER_PATIENCE_S,
     Check,
     CheckRequest,
     ClusterChoice,
     MakeImage,
+    MasterEnvironment,
     Outcome,
     PlatformEntry,
+    Surroundings,
 )
-from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.policy.replicas import ReplicaId
 
 
@@ -23,7 +24,7 @@ class _KubernetesEntry:
 
     def is_meant(self, choice: ClusterChoice) -> bool:
         """Whether somebody has named a cluster, or one is configured."""
-        from elastic.platforms.kubernetes.api.kubeconfig import is_configured
+        from elastic.platforms.kubernetes.api.transport import is_configured
 
         return choice != ClusterChoice() or is_configured()
 
@@ -42,7 +43,7 @@ class _KubernetesEntry:
     def checks(self, request: CheckRequest) -> Iterator[Check]:
         """Look at the cluster, the engine that makes images, and their registry."""
         from elastic.platforms.kubernetes.api.cluster import connect
-        from elastic.platforms.kubernetes.job.checks import (
+        from elastic.platforms.kubernetes.job.installing import (
             OTHER_CLUSTER,
             check_cluster,
             check_engine,
@@ -51,7 +52,7 @@ class _KubernetesEntry:
 
         choice = request.choice
         try:
-            cluster = connect(choice.kubeconfig, choice.context, PATIENCE_S)
+            cluster = connect(choice.kubeconfig, choice.context, SERVER_PATIENCE_S)
         except PlatformError as error:
             yield Check("cluster", Outcome.FAILURE, str(error), OTHER_CLUSTER)
         else:

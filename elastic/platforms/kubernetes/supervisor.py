@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from elastic.platforms.traces import count_kills, own_counter, start_logging
+from elastic.platforms.process import count_kills, own_counter, start_logging
 
 logger = logging.getLogger(__name__)
 

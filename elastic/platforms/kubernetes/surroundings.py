@@ -12,12 +12,11 @@ from typing import Final
 from elastic.errors import PlatformError, legible
 from elastic.platforms.base import ExitReason
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.hooks import read_hook
 from elastic.platforms.kubernetes.objects.manifests import Submission, read_spec, read_submission
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
-from elastic.spec.certificate import Certificate
+from elastic.platforms.kubernetes.objects.podspec import Job, read_hook
+from elastic.platforms.registry import MASTER_PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.spec.job import JobSpec
+from elastic.spec.values import Certificate
 
 REMADE_PATIENCE_S: Final = 1800.0
 """The worst that a new master takes: a minute until its node is found lost, a minute of grace, six
@@ -109,7 +108,7 @@ class PodSurroundings:
 
     def patience_s(self) -> float:
         """Longer where the master is made again, which may have to be on another node."""
-        return PATIENCE_S if self.submission().owner is None else REMADE_PATIENCE_S
+        return MASTER_PATIENCE_S if self.submission().owner is None else REMADE_PATIENCE_S
 
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end; Kubernetes shows it in the pod's status."""

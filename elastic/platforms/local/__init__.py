@@ -1,8 +1,8 @@
 """Replicas as processes of this machine: a directory is the API server, a supervisor the kubelet.
 
-`entry` is what commands and programs open. The command line's side is `platform`, with `killing`
-and `logs`; the job's own processes have `surroundings`; between them is the `supervisor`, with
-`replicas`. All of them stand on `directory`, `files` and `processes`.
+`entry` is what commands and programs open. The command line's side is `platform`; the job's own
+processes have `surroundings`; between them is the `supervisor`, with `replicas`. All of them stand
+on `directory` and `processes`.
 
 `directory` names and reads every file of a job. The master writes what it desires, the supervisor
 starts and ends processes until that is so and writes what it observes; the command line writes

@@ -12,10 +12,11 @@ from elastic.platforms.registry import (
     CheckRequest,
     ClusterChoice,
     MakeImage,
+    MasterEnvironment,
     Outcome,
     PlatformEntry,
+    Surroundings,
 )
-from elastic.platforms.surroundings import MasterEnvironment, Surroundings
 from elastic.policy.replicas import ReplicaId
 
 
@@ -63,7 +64,7 @@ class _LocalEntry:
             PlatformError: The folder is not that of a job.
         """
         from elastic.platforms.local.directory import JobDirectory
-        from elastic.platforms.local.machine import usable_cores
+        from elastic.platforms.local.processes import usable_cores
         from elastic.platforms.local.surroundings import (
             LocalReplicaRunner,
             read_certificate,

@@ -14,8 +14,13 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, Replica, ReplicaId, ReplicaPhase
-from elastic.platforms.local.directory import JobDirectory, Observed, Submission, Termination
-from elastic.platforms.local.files import last_line
+from elastic.platforms.local.directory import (
+    JobDirectory,
+    Observed,
+    Submission,
+    Termination,
+    last_line,
+)
 from elastic.platforms.local.processes import (
     JOB_UID_VARIABLE,
     REPLICA_VARIABLE,
@@ -25,7 +30,7 @@ from elastic.platforms.local.processes import (
     replica_name,
     signal_members,
 )
-from elastic.platforms.traces import UNFINISHED, count_kills, exit_words
+from elastic.platforms.process import UNFINISHED, count_kills, exit_words
 from elastic.spec.roles import is_kept_by_platform
 
 ENDING_SIGNALS: Final = frozenset(

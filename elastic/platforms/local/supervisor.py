@@ -21,8 +21,7 @@ from typing import Final
 import elastic
 from elastic.errors import PlatformError
 from elastic.platforms.base import Replica, ReplicaId
-from elastic.platforms.local.directory import JobDirectory, Submission
-from elastic.platforms.local.files import exists, last_line
+from elastic.platforms.local.directory import JobDirectory, Submission, exists, last_line
 from elastic.platforms.local.processes import (
     JOB_UID_VARIABLE,
     REPLICA_VARIABLE,
@@ -31,8 +30,8 @@ from elastic.platforms.local.processes import (
     signal_members,
 )
 from elastic.platforms.local.replicas import MemoryKills, ReplicaTable
-from elastic.platforms.traces import own_counter, read_step
-from elastic.policy.masters import CANCEL, EndJob, RestartMaster, on_exit
+from elastic.platforms.process import own_counter, read_step
+from elastic.policy.replicas import CANCEL, EndJob, RestartMaster, on_exit
 from elastic.spec.platforms import PlatformName
 from elastic.spec.roles import MASTER, is_kept_by_platform
 from elastic.spec.status import JobStatus, MasterHistory

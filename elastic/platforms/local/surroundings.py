@@ -18,17 +18,21 @@ from elastic.platforms.base import (
     ReplicaPhase,
     UntoldEnds,
 )
-from elastic.platforms.local.directory import Desired, JobDirectory, Termination
-from elastic.platforms.local.files import modified_ns
-from elastic.platforms.local.machine import own_gpus, usable_cores
-from elastic.platforms.local.processes import REPLICA_VARIABLE, SHARE_VARIABLE, parse_replica
+from elastic.platforms.local.directory import Desired, JobDirectory, Termination, modified_ns
+from elastic.platforms.local.processes import (
+    REPLICA_VARIABLE,
+    SHARE_VARIABLE,
+    own_gpus,
+    parse_replica,
+    usable_cores,
+)
 from elastic.platforms.local.supervisor import start_supervisor
-from elastic.platforms.surroundings import PATIENCE_S, THREAD_VARIABLES, share_gpus
+from elastic.platforms.registry import MASTER_PATIENCE_S, THREAD_VARIABLES, share_gpus
 from elastic.policy.replicas import exit_text
-from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import MASTER, WORKER, is_kept_by_platform
 from elastic.spec.status import JobStatus
+from elastic.spec.values import Certificate
 
 logger = logging.getLogger(__name__)
 
@@ -308,8 +312,8 @@ class LocalSurroundings:
         return folder
 
     def patience_s(self) -> float:
-        """See `PATIENCE_S`."""
-        return PATIENCE_S
+        """See `MASTER_PATIENCE_S`."""
+        return MASTER_PATIENCE_S
 
     def say_end(self, reason: ExitReason, message: str, traceback: str = "") -> None:
         """Say why this process is about to end."""

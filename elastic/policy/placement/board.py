@@ -1,16 +1,22 @@
 """A snapshot that can be tried out: replicas are given nodes and taken from them, and taken back.
 
 Everything is gone through in the order of names, so that a plan does not depend on the order in
-which a cluster lists its objects.
+which a cluster lists its objects. Here is also what a board that was tried out comes to: decisions,
+how loaded the nodes are, and what is said of it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final, TypeVar
 
-from elastic.policy.cluster.amounts import CPU, MEMORY, Amounts
-from elastic.policy.cluster.snapshot import (
+from elastic.policy.cluster import (
+    CPU,
+    MEMORY,
+    Amounts,
     Cards,
+    Decision,
     Group,
     Job,
     JobPhase,
@@ -18,7 +24,7 @@ from elastic.policy.cluster.snapshot import (
     Pod,
     Snapshot,
 )
-from elastic.policy.placement.rooms import Rooms, Shape
+from elastic.policy.placement.rooms import Pool, Rooms, Shape
 
 BOUNDED: Final = (CPU, MEMORY)
 """The resources of which no more is given out than a part of what there is."""
@@ -395,3 +401,167 @@ def _add(counts: dict[K, int], key: K, by: int) -> None:
         counts[key] = left
     else:
         del counts[key]
+
+
+# The decisions that lead from a snapshot to a board that was tried out.
+
+
+def decisions_of(board: Board, reasons: Mapping[str, str]) -> tuple[Decision, ...]:
+    """One for each job that has changed, by `Seats.size` and by where its replicas are.
+
+    Args:
+        reasons: By the key of the job, for people.
+    """
+    touched = set(board.touched)
+    seats_of = ((job, seats) for job in board.jobs for seats in job.all)
+    # Most are as they were, which is seen without looking where they are.
+    able = [(job, each) for job, each in seats_of if each in touched or _has_other_size(each)]
+    after = {each: board.placement(each) for _, each in able}
+    moved = {each for each in after if _has_other_size(each) or _is_elsewhere(each, after[each])}
+    changed = list(dict.fromkeys(job for job, each in able if each in moved))
+    left = {name for job in board.jobs for seats in job.all for name in seats.group.leaving}
+    left.update(name for each in moved for name in _lost(each, after[each]))
+    decisions = []
+    for job in changed:
+        found = {each: after[each] for each in job.all if each in moved}
+        waits = bool(left) and not left.isdisjoint(_gained(found))
+        decisions.append(_decision(board, job, reasons.get(job.key, ""), found, waits=waits))
+    gives = {job.key: job.workers.placed <= job.workers.group.placed for job in changed}
+    # What gives room comes before what takes it.
+    return tuple(sorted(decisions, key=lambda each: (not gives[each.job], each.job)))
+
+
+def _decision(
+    board: Board, job: JobSeats, reason: str, moved: Mapping[Seats, Placement], *, waits: bool
+) -> Decision:
+    workers, ps = job.workers, job.ps if job.ps in moved else None
+    return Decision(
+        job.key,
+        workers.size,
+        reason,
+        placement=moved[workers] if workers in moved else board.placement(workers),
+        ps_replicas=ps.size if ps is not None else None,
+        ps_placement=moved[ps] if ps is not None else None,
+        other_placements={each.group.role: moved[each] for each in job.others if each in moved},
+        cards={
+            each.group.role: board.cards(each) for each in job.all if each.group.share is not None
+        },
+        is_after_others=waits,
+    )
+
+
+def _has_other_size(seats: Seats) -> bool:
+    return seats.size != seats.group.replicas or seats.placed != seats.group.placed
+
+
+def _is_elsewhere(seats: Seats, after: Placement) -> bool:
+    return after != {name: count for name, count in seats.group.placement.items() if count}
+
+
+def _gained(moved: Mapping[Seats, Placement]) -> Iterator[str]:
+    for seats, after in moved.items():
+        before = seats.group.placement
+        yield from (name for name, count in after.items() if count > before.get(name, 0))
+
+
+def _lost(seats: Seats, after: Placement) -> Iterator[str]:
+    before = seats.group.placement
+    return (name for name, count in before.items() if count > after.get(name, 0))
+
+
+# How much of CPU and memory may be given out, by the nodes on which pods may run.
+
+
+class Load:
+    """The bounds of a board's loads.
+
+    GPUs have none: they are given out whole.
+    """
+
+    def __init__(self, board: Board, max_load: float) -> None:
+        self._board = board
+        most = Fraction(str(max_load))
+        self._bounds = [
+            [math.floor(most * amount) for amount in amounts] for amounts in board.capacities
+        ]
+
+    def has_room(self, seats: Seats, pool: Pool) -> bool:
+        """Whether one more on these nodes stays within all bounds that it counts against."""
+        for number in pool.rules:
+            load, bounds = self._board.loads[number], self._bounds[number]
+            for at, limit in enumerate(seats.limits):
+                if limit and load[at] + limit > bounds[at]:
+                    return False
+        return True
+
+    def count(self, seats: Seats, pool: Pool, most: int) -> int:
+        """How many more on these nodes stay within them, of at most so many."""
+        for number in pool.rules:
+            load, bounds = self._board.loads[number], self._bounds[number]
+            for at, limit in enumerate(seats.limits):
+                if limit:
+                    most = min(most, (bounds[at] - load[at]) // limit)
+        return most
+
+    def pools_for(self, seats: Seats) -> list[Pool]:
+        """Where one more stays within the bounds."""
+        return [pool for pool in seats.shape.pools if self.has_room(seats, pool)]
+
+    def excesses(self) -> Iterator[tuple[int, int]]:
+        """Rules and the place in `BOUNDED` of which too much is given out, as long as it is so."""
+        for number, bounds in enumerate(self._bounds):
+            for at in range(len(BOUNDED)):
+                while self._board.loads[number][at] > bounds[at]:
+                    before = self._board.loads[number][at]
+                    yield number, at
+                    if self._board.loads[number][at] == before:
+                        break
+
+    def shown(self, number: int, at: int) -> str:
+        """A load for people: `98% of CPU`."""
+        load, capacity = self._board.loads[number][at], self._board.capacities[number][at]
+        name = {"cpu": "CPU"}.get(BOUNDED[at], BOUNDED[at])
+        return f"{100 * load / max(capacity, 1):.1f}% of {name} is given out"
+
+
+# What is said of jobs and their changes.
+
+
+REPLACED: Final = "what was lost has a node again"
+
+_MANY: Final = 4
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first of many, each once."""
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _MANY} more" if len(unique) > _MANY else ""
+    return ", ".join(unique[:_MANY]) + more
+
+
+def name_of(seats: Seats) -> str:
+    """Of its job, without kind and namespace."""
+    return seats.job.rpartition("/")[2]
+
+
+def nodes_text(board: Board, job: JobSeats) -> str:
+    """Where a job is."""
+    names = {board.rooms.nodes[node].name for each in job.all for node in each.counts}
+    return listed(sorted(names.union(*(each.outside for each in job.all))))
+
+
+def change_of(workers: Seats) -> int:
+    """How many more workers a job is to have; a job that had none had none to have either."""
+    group = workers.group
+    return workers.size - (group.replicas if group.placed else 0)
+
+
+def changed_text(workers: Seats, why: str) -> str:
+    """A change and its reason: `+2: …`; without a number where it is none."""
+    change = change_of(workers)
+    return f"{change:+d}: {why}" if change else why
+
+
+def lacking_text(rooms: Rooms, lacking: Sequence[tuple[Shape, int]]) -> str:
+    """What a job lacks: `2 x (1 CPU, 1 GPU)`."""
+    return ", ".join(f"{count} x ({rooms.needs_shown(shape)})" for shape, count in lacking)

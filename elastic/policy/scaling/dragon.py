@@ -1,41 +1,125 @@
-"""The DRAGON scheduler: first come, first served where it fits; room for who starves; then growth.
-
-1. Waiting jobs are tried in the order in which they came. One that does not fit is passed over. A
-   job starts with as many workers as fit between its minimum and what its user asked for, on one
-   node if one can hold all.
-2. A job that has waited for `starve_after_s`, the one that waits longest first, gets room that
-   running jobs give: workers away from their servers first, then others; never a server, never
-   worker 0, never below the minimum; all that is needed, or nothing.
-3. When nothing was started or scaled for `grow_after_s`, running jobs grow, next to their servers
-   first.
-"""
+"""The policy `dragon`: first come, first served where it fits; room for who starves; growth."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from elastic.policy.cluster.plan import Note, Plan, uncollected
-from elastic.policy.cluster.snapshot import Snapshot
-from elastic.policy.placement.board import Board, JobSeats, Seats
-from elastic.policy.placement.deciding import decisions_of
-from elastic.policy.placement.starting import (
-    FreeRoom,
-    Starter,
-    Wanted,
-    lacking,
-    near_servers,
-)
-from elastic.policy.placement.words import (
+from elastic.policy.cluster import Note, Plan, Snapshot, uncollected
+from elastic.policy.placement.board import (
     REPLACED,
+    Board,
+    JobSeats,
+    Seats,
     changed_text,
+    decisions_of,
     lacking_text,
     listed,
     name_of,
     nodes_text,
 )
-from elastic.policy.scaling.scores import waiting_order, waiting_since_s
-from elastic.policy.scaling.standings import Standings, Turns
-from elastic.policy.scaling.yielding import YieldedRoom, is_lonely
+from elastic.policy.placement.making_room import (
+    FreeRoom,
+    Spare,
+    Starter,
+    Wanted,
+    lacking,
+    make_room,
+    near_servers,
+)
+from elastic.policy.placement.rooms import Needs, Pool
+from elastic.policy.scaling.standings import Standings, Turns, waiting_order, waiting_since_s
+
+
+def is_lonely(job: JobSeats, node: int) -> bool:
+    """Whether a worker there is away from all parameter servers of its job."""
+    near = near_servers(job)
+    return bool(near) and node not in near
+
+
+class YieldedRoom:
+    """A `Source`: what is free, and what workers leave that may."""
+
+    def __init__(
+        self, board: Board, free: FreeRoom, standings: Standings, *, only_lonely: bool
+    ) -> None:
+        self._board, self._free, self._standings = board, free, standings
+        self._only_lonely = only_lonely
+        self._near = {job.workers: near_servers(job) for job in board.jobs if job.ps is not None}
+        """Where their servers are, of those that have some."""
+
+    @cached_property
+    def spare(self) -> Spare:
+        """What each node could have free."""
+        return Spare(self._board, self.may_leave, self._near if self._only_lonely else None)
+
+    def could_hold(self, wanted: Wanted) -> bool:
+        """Whether for each of these some node could have room for one."""
+        spare = self.spare
+        # Asked for each who waits: a generator would cost more.
+        for seats, _ in wanted:  # noqa: SIM110
+            if not spare.could_hold(seats.shape):
+                return False
+        return True
+
+    def may_leave(self, seats: Seats, node: int) -> int:
+        """How many leave a node: no server, not worker 0, and the minimum stays."""
+        # Asked of each who is on a node, for all nodes.
+        group = seats.group
+        surplus = seats.placed - group.min
+        if surplus <= 0 or not seats.can_leave:
+            return 0
+        if self._only_lonely and not self._is_lonely(seats, node):
+            return 0
+        count, first = seats.counts.get(node, 0), group.first_node
+        if first is not None and first == self._board.rooms.nodes[node].name:
+            count -= 1
+        return count if count < surplus else surplus
+
+    def nodes_with(self, needs: Needs, pools: Sequence[Pool]) -> Iterable[int]:
+        """See `Source`."""
+        return self.spare.nodes_with(needs, pools)
+
+    def add_on(self, seats: Seats, node: int, _most: int = 1) -> int:
+        """See `Source`; one at a time, since others leave for each."""
+        givers = make_room(self._board, seats.shape, node, self.may_leave, self._rank)
+        if givers is None:
+            return 0
+        self._board.add(seats, node)
+        return 1
+
+    def add(self, seats: Seats, near: Collection[int], most: int = 1) -> int:
+        """See `Source`."""
+        if added := self._free.add(seats, near, most):
+            return added
+        for node in self.spare.holders(seats.shape, near) if near else ():
+            if self.add_on(seats, node):
+                return 1
+        for node in self.spare.nodes_for(seats.shape):
+            if self.add_on(seats, node):
+                return 1
+        return 0
+
+    def _rank(self, seats: Seats, node: int) -> tuple[object, ...]:
+        """Who is lonely leaves first, then who has most of its range."""
+        return not self._is_lonely(seats, node), self._standings.giving_order(seats)
+
+    def _is_lonely(self, workers: Seats, node: int) -> bool:
+        # What `is_lonely` says, which is asked too often to look for the job first.
+        near = self._near.get(workers, ())
+        return bool(near) and node not in near
+
+
+# The DRAGON scheduler: first come, first served where it fits; room for who starves; then growth.
+#
+# 1. Waiting jobs are tried in the order in which they came. One that does not fit is passed over. A
+#    job starts with as many workers as fit between its minimum and what its user asked for, on one
+#    node if one can hold all.
+# 2. A job that has waited for `starve_after_s`, the one that waits longest first, gets room that
+#    running jobs give: workers away from their servers first, then others; never a server, never
+#    worker 0, never below the minimum; all that is needed, or nothing.
+# 3. When nothing was started or scaled for `grow_after_s`, running jobs grow, next to their servers
+#    first.
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,19 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Final
 
-from elastic.policy.cluster.plan import Plan, uncollected
-from elastic.policy.cluster.snapshot import Snapshot
-from elastic.policy.placement.board import Board, JobSeats, Seats
-from elastic.policy.placement.deciding import decisions_of
-from elastic.policy.placement.load import Load
+from elastic.policy.cluster import Plan, Snapshot, uncollected
+from elastic.policy.placement.board import Board, JobSeats, Load, Seats, decisions_of
 from elastic.policy.placement.rooms import Pool
-from elastic.policy.scaling.claims import Claims
-from elastic.policy.scaling.giving import MOST_GIVERS, Giving
-from elastic.policy.scaling.reasons import Reasons
-from elastic.policy.scaling.scores import ExactScore, exact_score, least_size, servers_for
-from elastic.policy.scaling.standings import Standings, Turns
+from elastic.policy.scaling.claims import MOST_GIVERS, Claims, Giving
+from elastic.policy.scaling.standings import (
+    ExactScore,
+    Reasons,
+    Standings,
+    Turns,
+    exact_score,
+    least_size,
+    servers_for,
+)
 
 _MOST_RESEATINGS: Final = 8
 """How often pods of others are put elsewhere when they can be; once is nearly always enough."""

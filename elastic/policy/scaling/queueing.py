@@ -6,13 +6,19 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elastic.policy.cluster.plan import Note, Plan, uncollected
-from elastic.policy.cluster.snapshot import Snapshot
-from elastic.policy.placement.board import Board, JobSeats, Seats
-from elastic.policy.placement.deciding import decisions_of
+from elastic.policy.cluster import Note, Plan, Snapshot, uncollected
+from elastic.policy.placement.board import (
+    REPLACED,
+    Board,
+    JobSeats,
+    Seats,
+    changed_text,
+    decisions_of,
+    lacking_text,
+    nodes_text,
+)
+from elastic.policy.placement.making_room import Starter, lacking
 from elastic.policy.placement.rooms import Shape
-from elastic.policy.placement.starting import Starter, lacking
-from elastic.policy.placement.words import REPLACED, changed_text, lacking_text, nodes_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,90 @@
-"""The ledger: which record is whose, and which has counted.
-
-An epoch is the data set cut into tasks, in the order in which they are handed out; a task's place
-there is its *order*. A worker leases a task and works through it front to back in minibatches.
-Each minibatch is *staged* when its gradient is accepted and *committed* in the same step in which
-the update that contains it is applied. What a lost lease had neither staged nor committed is queued
-again under its old order, so that the order of records does not depend on who died.
-
-    queued ──lease──▶ leased ──stage──▶ staged ──commit──▶ committed
-       ▲                │  ▲               │
-       └──lose, release─┘  └── unstage ────┘          failing for good ──▶ skipped
-"""
+"""The ledger: which record is whose, and which has counted. It counts in sets of intervals."""
 
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import accumulate
 from typing import Any, Final
 
-from elastic.policy.failing import WHOLE_ATTEMPTS, Retry, SizeFault
-from elastic.policy.tasks.intervals import IntervalSet
+from elastic.policy.minibatches import WHOLE_ATTEMPTS, Retry, SizeFault
 from elastic.policy.tasks.records import RecordRange, Shard, Task, TaskKind
+
+
+class IntervalSet:
+    """Grows by whole intervals; adding what is there already is refused, not merged in silence."""
+
+    __slots__ = ("_ends", "_starts", "size")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.size = 0
+
+    @classmethod
+    def from_lists(cls, intervals: Iterable[Sequence[int]]) -> "IntervalSet":
+        """Rebuild a set from `as_lists`.
+
+        Raises:
+            ValueError: Two intervals overlap.
+        """
+        result = cls()
+        for start, end in intervals:
+            if not result.add(start, end):
+                raise ValueError(f"interval [{start}, {end}) overlaps another")
+        return result
+
+    def add(self, start: int, end: int) -> bool:
+        """Add `[start, end)`; False, and nothing changed, if any of it is there already."""
+        at = bisect_right(self._starts, start)
+        if at > 0 and self._ends[at - 1] > start:
+            return False
+        if at < len(self._starts) and self._starts[at] < end:
+            return False
+        joins_left = at > 0 and self._ends[at - 1] == start
+        joins_right = at < len(self._starts) and self._starts[at] == end
+        if joins_left and joins_right:
+            self._ends[at - 1] = self._ends.pop(at)
+            del self._starts[at]
+        elif joins_left:
+            self._ends[at - 1] = end
+        elif joins_right:
+            self._starts[at] = start
+        else:
+            self._starts.insert(at, start)
+            self._ends.insert(at, end)
+        self.size += end - start
+        return True
+
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The maximal intervals of `[start, end)` that are not in the set."""
+        position = start
+        for low, high in zip(self._starts, self._ends, strict=True):
+            if low > position:
+                yield position, min(low, end)
+            position = max(position, high)
+        if position < end:
+            yield position, end
+
+    def as_lists(self) -> list[list[int]]:
+        """The intervals as `[[start, end], …]`, in order."""
+        return [list(pair) for pair in zip(self._starts, self._ends, strict=True)]
+
+
+# The ledger: which record is whose, and which has counted.
+#
+# An epoch is the data set cut into tasks, in the order in which they are handed out; a task's place
+# there is its *order*. A worker leases a task and works through it front to back in minibatches.
+# Each minibatch is *staged* when its gradient is accepted and *committed* in the same step in which
+# the update that contains it is applied. What a lost lease had neither staged nor committed is
+# queued again under its old order, so that the order of records does not depend on who died.
+#
+#     queued ──lease──▶ leased ──stage──▶ staged ──commit──▶ committed
+#        ▲                │  ▲               │
+#        └──lose, release─┘  └── unstage ────┘          failing for good ──▶ skipped
+
 
 SNAPSHOT_FORMAT: Final = 1
 

@@ -1,4 +1,4 @@
-"""Rows of one part of a job's keys, which are in one Redis (`redis_store`).
+"""Rows of one part of a job's keys, which are in one Redis (`store`).
 
 ```
 PREFIX:version              version and writer: what every transaction looks at first, and sets
@@ -28,32 +28,35 @@ import numpy as np
 import redis
 
 from elastic.errors import UserError
-from elastic.rows.base import Ids
-from elastic.rows.index import IdIndex
-from elastic.rows.known import KnownRows
-from elastic.rows.redis.hashes import (
-    NUMBER_BYTES,
-    are_there,
-    chunks,
-    ids_of,
-    items_of,
-    joined,
-    parts_of,
-    remove_fields,
-    set_fields,
-    unlink,
-)
-from elastic.rows.redis.link import RedisLink, RedisRefusesError
-from elastic.rows.redis.packing import fields, read_rows, write_rows
-from elastic.rows.redis.redo import FillTransaction, RedoLog
-from elastic.rows.store import (
+from elastic.rows.base import (
     Change,
+    Ids,
     Notes,
     RowMissingError,
     Rows,
     RowsLostError,
     TableForm,
     part_rows,
+)
+from elastic.rows.ids import IdIndex, KnownRows
+from elastic.rows.redis.link import (
+    NUMBER_BYTES,
+    FillTransaction,
+    RedisLink,
+    RedisRefusesError,
+    RedoLog,
+    are_there,
+    chunks,
+    fields,
+    ids_of,
+    items_of,
+    joined,
+    parts_of,
+    read_rows,
+    remove_fields,
+    set_fields,
+    unlink,
+    write_rows,
 )
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,7 @@ Source: github.com/alibaba/clusterdata, cluster-trace-gpu-v2023, `openb_pod_list
 from typing import Final
 
 from elastic.errors import DescriptionError
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
-from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.snapshot import Node, Share
+from elastic.policy.cluster import CPU, GPU, MEMORY, MILLI, Node, Rules, Share
 from elastic.simulation.traces.common import Elasticity, Recorded, Row, rows, workload_of
 from elastic.simulation.workload import Workload
 

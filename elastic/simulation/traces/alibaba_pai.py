@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from elastic.policy.cluster.amounts import CPU, GPU, MEMORY, MILLI
-from elastic.policy.cluster.snapshot import Group, Node, Share
+from elastic.policy.cluster import CPU, GPU, MEMORY, MILLI, Group, Node, Share
 from elastic.simulation.traces.common import Elasticity, Recorded, Row, rows, workload_of
 from elastic.simulation.workload import Workload
 

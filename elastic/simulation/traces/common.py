@@ -9,9 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from elastic.errors import DescriptionError
-from elastic.policy.cluster.amounts import Amounts
-from elastic.policy.cluster.rules import Rules
-from elastic.policy.cluster.snapshot import Group, Job, JobPhase, Share
+from elastic.policy.cluster import Amounts, Group, Job, JobPhase, Rules, Share
 from elastic.simulation.workload import Amdahl, Constant, Speed, Submission, Tells, Work, Workload
 
 KIND: Final = "ElasticTrainJob"

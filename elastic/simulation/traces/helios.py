@@ -8,8 +8,7 @@ Datacenters", SC 2021.
 from collections.abc import Iterator
 from typing import Final
 
-from elastic.policy.cluster.amounts import CPU, GPU, MILLI
-from elastic.policy.cluster.snapshot import Node
+from elastic.policy.cluster import CPU, GPU, MILLI, Node
 from elastic.simulation.traces.common import Elasticity, Recorded, Row, rows, workload_of
 from elastic.simulation.workload import Workload
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from elastic.errors import DescriptionError
-from elastic.policy.cluster.amounts import GPU, MILLI
-from elastic.policy.cluster.snapshot import Node
+from elastic.policy.cluster import GPU, MILLI, Node
 from elastic.simulation.traces.common import Elasticity, Recorded, moment_s, rows, workload_of
 from elastic.simulation.workload import Workload
 

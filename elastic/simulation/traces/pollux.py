@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from elastic.errors import DescriptionError
-from elastic.policy.cluster.amounts import GPU, MILLI
+from elastic.policy.cluster import GPU, MILLI
 from elastic.simulation.traces.common import Elasticity, Recorded, Row, rows, workload_of
 from elastic.simulation.workload import Measured, Workload
 

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import Final
 
-from elastic.planning.documents import load_document
-from elastic.policy.cluster.snapshot import Node
+from elastic.planning.forms import load_document
+from elastic.policy.cluster import Node
 from elastic.simulation import forms
 from elastic.simulation.traces import alibaba_2023, alibaba_pai, helios, philly, pollux
 from elastic.simulation.traces.common import Elasticity

@@ -1,7 +1,7 @@
 """How a setting of a job is declared: once, with its type, default, unit and reason.
 
-`text_forms` and `cluster_forms` read what flags and job files hold; `work` declares the settings of
-every platform, and `cluster` those that Kubernetes alone reads. `elastic.spec.job` has them all.
+`text_forms` reads what flags and job files hold; `work` declares the settings of every platform,
+and `cluster` those that Kubernetes alone reads, and their form. `elastic.spec.job` has them all.
 """
 
 import re
@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from elastic.spec.kinds import EVERY_KIND, JobKind
-from elastic.spec.platforms import PlatformName
+from elastic.spec.platforms import EVERY_KIND, JobKind, PlatformName
 
 
 class Place(StrEnum):

@@ -7,14 +7,11 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from elastic.spec.kinds import EVALUATE, PREDICT, TRAIN, JobKind
-from elastic.spec.platforms import METRICS_PORT, PlatformName
+from elastic.spec.platforms import EVALUATE, METRICS_PORT, PREDICT, TRAIN, JobKind, PlatformName
 from elastic.spec.settings import Place, WorkerRange, setting
-from elastic.spec.settings.cluster_forms import PodEnvs
+from elastic.spec.settings.cluster import PodEnvs
 from elastic.spec.settings.text_forms import Count, Number, Params, Truth, Whole
-from elastic.spec.values.batch_range import parse_batch_range
-from elastic.spec.values.quantities import NANO, nanos_of
-from elastic.spec.values.redis_url import parse_redis_url
+from elastic.spec.values import NANO, nanos_of, parse_batch_range, parse_redis_url
 
 MAX_JOB_NAME_LENGTH: Final = 40
 """Pods are named elastic-JOB-worker-N, and their Service must fit a DNS label of 63."""

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.team import ELASTIC_JOB, TF_JOB, TF_TEMPLATE, TRAIN_JOB, TRAINING_JOB
 
-from elastic.controller.inspection.documents import object_status, pod_statuses, replica_of
 from elastic.controller.inspection.kinds import KINDS, Reference, parse_reference
+from elastic.controller.inspection.objects import object_status, pod_statuses, replica_of
 from elastic.controller.resources.definitions import DEFINITIONS
 from elastic.errors import JobSpecError
 

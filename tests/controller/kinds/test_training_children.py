@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from elastic.controller.kinds.training_children import child_of, digest
+from elastic.controller.kinds.training_look import child_of, template_digest
 from elastic.controller.resources.training_job import Role, read_job
 
 EXAMPLES = Path(__file__).parents[3] / "manifests/examples"
@@ -111,13 +111,17 @@ class TestThePublishedExamples:
     def test_master(self, version):
         spec = example(version)
         assert child_of("paddlejob", Role.MASTER, spec, 1) == expected_replica_set(
-            "master", "paddle-job-master", 1, ["paddle_k8s", "start_master"], digest(spec)
+            "master", "paddle-job-master", 1, ["paddle_k8s", "start_master"], template_digest(spec)
         )
 
     def test_pservers(self, version):
         spec = example(version)
         assert child_of("paddlejob", Role.PSERVER, spec, 2) == expected_replica_set(
-            "pserver", "paddle-job-pserver", 2, ["paddle_k8s", "start_pserver"], digest(spec)
+            "pserver",
+            "paddle-job-pserver",
+            2,
+            ["paddle_k8s", "start_pserver"],
+            template_digest(spec),
         )
 
     def test_trainers(self, version):
@@ -130,7 +134,7 @@ class TestThePublishedExamples:
             "metadata": {
                 "name": "paddlejob-trainer",
                 "labels": labels,
-                "annotations": {"elastic.dev/made-from": digest(spec)},
+                "annotations": {"elastic.dev/made-from": template_digest(spec)},
             },
             "spec": {
                 "parallelism": 2,
@@ -279,11 +283,11 @@ def test_no_pod_has_the_label_of_another_role():
 
 
 def test_the_digest_is_of_all_but_sizes():
-    base = digest(read(LEAST))
+    base = template_digest(read(LEAST))
     sizes = {"pserver": {"min-instance": 2, "max-instance": 3}, "trainer": {"min-instance": 4}}
-    assert digest(read(sizes)) == base
-    assert digest(read(LEAST | {"image": "other"})) != base
-    assert digest(read(LEAST | {"trainer": {"min-instance": 1, "command": ["x"]}})) != base
+    assert template_digest(read(sizes)) == base
+    assert template_digest(read(LEAST | {"image": "other"})) != base
+    assert template_digest(read(LEAST | {"trainer": {"min-instance": 1, "command": ["x"]}})) != base
 
 
 def test_the_example_that_trains_can_be_read():

@@ -12,7 +12,7 @@ from support.structural import breaches, refusals
 import elastic
 from elastic.controller.resources.definitions import DEFINITIONS, definitions, file_text, write
 from elastic.errors import ElasticError
-from elastic.spec.status.document import document
+from elastic.spec.status import document
 
 FOLDER = Path(elastic.__file__).parents[1] / "manifests" / "crds"
 MAX_ANNOTATION_BYTES = 262_144

@@ -16,11 +16,10 @@ from elastic.controller.resources.elastic_train_job import (
     ElasticTrainJobStatus,
 )
 from elastic.errors import JobSpecError
-from elastic.spec import describe
-from elastic.spec.job import JobSpec
-from elastic.spec.job_file import read_job_file, write_job_file
-from elastic.spec.kinds import JobKind
-from elastic.spec.settings.cluster_forms import state_volume
+from elastic.spec import job as describe
+from elastic.spec.job import JobSpec, read_job_file, write_job_file
+from elastic.spec.platforms import JobKind
+from elastic.spec.settings.cluster import state_volume
 from elastic.spec.yaml_text import load_value
 
 EXAMPLES = Path(elastic.__file__).parents[1] / "manifests" / "examples"

@@ -1,8 +1,7 @@
 """A snapshot is made of a cluster's objects: what jobs have, what others take, what nodes give."""
 
 from elastic.controller.snapshots.reading import Objects, snapshot_of
-from elastic.policy.cluster.rules import Rules, Taint, Toleration
-from elastic.policy.cluster.snapshot import JobPhase, Share
+from elastic.policy.cluster import JobPhase, Rules, Share, Taint, Toleration
 
 CREATED = "2026-01-01T00:00:10Z"
 CREATED_S = 1767225610

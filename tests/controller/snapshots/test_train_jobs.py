@@ -9,7 +9,7 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.objects.manifests import Submission, example_pod, record, status
 from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster.snapshot import ElasticBatch, Shown, Speed
+from elastic.policy.cluster import ElasticBatch, Shown, Speed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     BatchStatus,

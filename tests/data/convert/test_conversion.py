@@ -11,12 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from support.converting import convert
 
-from elastic.data import columns
-from elastic.data.columns import unrounded
-from elastic.data.convert.plan import ConversionFolder, Plan, cut_work
-from elastic.data.convert.units import _cast, write_units
-from elastic.data.convert.writers import WRITERS
+from elastic.data import base
+from elastic.data.base import unrounded
+from elastic.data.convert import ConversionFolder, Plan, _cast, cut_work, write_units
 from elastic.data.inspection import forms_of
+from elastic.data.writers import WRITERS
 from elastic.errors import DataError, ModelDefError
 
 MODULE = """\
@@ -232,13 +231,13 @@ def test_all_lists_of_whole_numbers_with_and_without_a_sign_have_one_type():
 
 def test_only_lists_with_large_numbers_are_made_again(monkeypatch):
     again = []
-    made_again = columns._made_again
+    made_again = base._made_again
 
     def note(index, *args):
         again.append(index)
         return made_again(index, *args)
 
-    monkeypatch.setattr(columns, "_made_again", note)
+    monkeypatch.setattr(base, "_made_again", note)
     values = [[], [0.5], [float("inf"), float("nan")], [-1e20, 1], [], [2], [3, 2.0**53], [1j]]
     arrays = [np.asarray(value) for value in values]
     assert all(one is other for one, other in zip(unrounded(values, arrays), arrays, strict=True))

@@ -12,7 +12,7 @@ from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.convert.plan import Plan
+from elastic.data.convert import Plan
 from elastic.errors import DataError, JobSpecError
 
 NUM_RECORDS = 6000

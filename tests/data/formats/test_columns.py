@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 from support.format_table import FORMATS, IDS, make_rows
 
 from elastic.data import open_reader
-from elastic.data.base import ReadTask
-from elastic.data.columns import columns_of, fields_of
+from elastic.data.base import ReadTask, columns_of, fields_of, open_task
 from elastic.data.formats import columns as kept
 from elastic.data.formats import parquet
-from elastic.data.formats.arrow_text import read_rows
 from elastic.data.formats.columns import BadFieldError, Packed, inferred, merged, typed_columns
+from elastic.data.formats.delimited import rows_by_arrow
 from elastic.data.formats.registry import parse_options
-from elastic.data.taking import open_task
 from elastic.errors import DataError, JobSpecError
 from elastic.policy.tasks.records import Columns, Places, RecordRange, Shard, Task, TaskKind
 
@@ -372,7 +370,7 @@ def test_arrow_reads_what_python_reads_or_nothing(drawn):
     found = list(csv.reader(io.StringIO(text, newline="")))
     if any(len(row) != len(kinds) for row in found) or not found:
         return
-    read = read_rows(text.encode(), named, ",", len(found))
+    read = rows_by_arrow(text.encode(), named, ",", len(found))
     if read is None:
         return
     expected = typed_columns(named, found)
@@ -383,7 +381,7 @@ def test_arrow_reads_what_python_reads_or_nothing(drawn):
 
 def test_arrow_reads_plain_numbers_and_text():
     named = {"a": np.dtype(np.int64), "b": np.dtype(np.float32), "c": None}
-    read = read_rows(b"1,0.1,x\r\n2,,\r\n", named, ",", 2)
+    read = rows_by_arrow(b"1,0.1,x\r\n2,,\r\n", named, ",", 2)
     assert read is not None, "or all of it is read by Python"
     assert read.arrays["a"].tolist() == [1, 2]
     np.testing.assert_array_equal(read.arrays["b"], np.array([0.1, np.nan], np.float32))
@@ -449,4 +447,4 @@ def test_options_of_types():
     "data", [b"0x1F\n", b"0X1F\n", b'"1"\n', b"1_0\n", b"\n", b"1.0\n", b"1\n2\n"]
 )
 def test_what_arrow_may_read_otherwise_is_left_to_python(data):
-    assert read_rows(data, {"a": np.dtype(np.int64)}, ",", 1) is None
+    assert rows_by_arrow(data, {"a": np.dtype(np.int64)}, ",", 1) is None

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from elastic.data import open_reader
+from elastic.data import open_reader, storage
 from elastic.data.base import ReadTask
 from elastic.data.formats import scan
 from elastic.data.formats.delimited import is_header
-from elastic.data.storage import files
-from elastic.data.storage.files import LocalFile
+from elastic.data.storage import LocalFile
 from elastic.errors import DataError
 from elastic.policy.tasks.records import Shard
 
@@ -182,7 +181,7 @@ def test_line_numbers_count_every_kind_of_line_end(tmp_path, monkeypatch):
     content = b"1\n2\r\n3\r4\n\n6\r\n\r\n8\r\r\n"
     file = LocalFile(str(write(tmp_path / "a.csv", content)))
     for block_bytes in (1, 2, 3, 100):
-        monkeypatch.setattr(files, "_COUNT_BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(storage, "_COUNT_BLOCK_BYTES", block_bytes)
         for digit in b"123468":
             assert file.line_number(content.index(digit)) == int(chr(digit))
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from elastic.data import open_reader
 from elastic.data.base import ReadTask
-from elastic.data.images.reader import ImageDecoders
+from elastic.data.images import ImageDecoders
 from elastic.errors import DataError
 
 NUM_IMAGES = 60
@@ -218,7 +218,7 @@ def test_where_no_process_can_be_started_the_error_says_so(photos, num_processes
 def test_a_process_does_not_outlive_its_reader(photos):
     program = (
         "import os, sys, signal\n"
-        "from elastic.data.images.reader import ImageDecoders\n"
+        "from elastic.data.images import ImageDecoders\n"
         "decoders = ImageDecoders('RGB', None, 2)\n"
         "next(decoders.read(sys.argv[1:]))\n"
         "print(*decoders.pids, flush=True)\n"

@@ -11,12 +11,10 @@ import pytest
 import zstandard
 from support.formats import framed
 
-from elastic.data import open_reader
+from elastic.data import open_reader, storage
 from elastic.data.base import ReadTask
 from elastic.data.sources import as_content
-from elastic.data.storage import compression
-from elastic.data.storage.compression import DecompressedFile
-from elastic.data.storage.files import LocalFile
+from elastic.data.storage import DecompressedFile, LocalFile
 from elastic.errors import DataError, JobSpecError
 
 PACK = {
@@ -91,11 +89,11 @@ def test_several_streams_and_padding_are_one_content(tmp_path, read_all, packing
 
 @pytest.mark.parametrize("packing", PACK)
 def test_any_position_reads_the_content(tmp_path, monkeypatch, packing):
-    monkeypatch.setattr(compression, "HEAD_BYTES", 100)
-    monkeypatch.setattr(compression, "POINT_BYTES", 5000)
-    monkeypatch.setattr(compression, "MAX_POINTS", 5)
-    monkeypatch.setattr(compression, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(compression, "_READ_BYTES", 700)
+    monkeypatch.setattr(storage, "HEAD_BYTES", 100)
+    monkeypatch.setattr(storage, "POINT_BYTES", 5000)
+    monkeypatch.setattr(storage, "MAX_POINTS", 5)
+    monkeypatch.setattr(storage, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(storage, "_READ_BYTES", 700)
     rng = np.random.default_rng(0)
     content = rng.integers(0, 30, 200_000, np.uint8).tobytes()
     path = tmp_path / f"a.{packing}"

@@ -14,9 +14,8 @@ from PIL import Image
 from support.formats import framed, go_recordio
 from support.range_server import served
 
-from elastic.data import open_reader
+from elastic.data import open_reader, remote
 from elastic.data.base import ReadTask
-from elastic.data.storage import remote
 from elastic.errors import DataError
 
 LINES = [f"line {n}" for n in range(3000)]

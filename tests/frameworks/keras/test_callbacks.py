@@ -5,8 +5,8 @@ import pytest
 
 from elastic.errors import ModelDefError
 from elastic.frameworks import load_framework
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 FRAMEWORK = load_framework("keras")
 

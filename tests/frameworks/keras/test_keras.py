@@ -10,15 +10,15 @@ import pytest
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch, MetricState
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 FRAMEWORK = load_framework("keras")
 
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
-from elastic.frameworks.keras import batches  # noqa: E402
+from elastic.frameworks.keras import tensors  # noqa: E402
 from elastic.frameworks.keras.model import INITIAL_LOSS_SCALE  # noqa: E402
 from elastic.frameworks.user_code import too_many_examples  # noqa: E402
 
@@ -1061,7 +1061,7 @@ def test_what_fails_on_one_example_is_told_as_the_whole_failed():
 def test_rows_of_tensors_that_are_not_dense(kind):
     values = tf.constant([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     make = {"sparse": tf.sparse.from_dense, "ragged": tf.RaggedTensor.from_tensor}[kind]
-    taken = batches.rows(Batch({"x": make(values)}, None, 3), 1, 3)
+    taken = tensors.rows(Batch({"x": make(values)}, None, 3), 1, 3)
     dense = tf.sparse.to_dense if kind == "sparse" else tf.RaggedTensor.to_tensor
-    assert taken.num_examples == batches.num_examples(taken.features) == 2
+    assert taken.num_examples == tensors.num_examples(taken.features) == 2
     np.testing.assert_array_equal(dense(taken.features["x"]), values[1:3])

@@ -15,7 +15,7 @@ load_framework("keras")
 import keras  # noqa: E402 - load_framework chooses its backend first
 import tensorflow as tf  # noqa: E402
 
-from elastic.frameworks.keras.variables import (  # noqa: E402
+from elastic.frameworks.keras.tensors import (  # noqa: E402
     ALIGNMENT_BYTES,
     Joining,
     VariableGroup,

@@ -12,7 +12,7 @@ from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch
 from elastic.frameworks.torch import TorchFramework
 from elastic.frameworks.torch.embedding import Embedding
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.rows.base import Table
 from elastic.rows.ids import to_ids
 from elastic.spec.model_def import ModelDef

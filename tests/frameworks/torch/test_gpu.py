@@ -7,10 +7,17 @@ import pytest
 import torch
 from frameworks.torch.test_torch import FRAMEWORK, build, make_batch, make_def
 
-from elastic.frameworks.torch.arrays import stand_in, to_array, to_tensor
-from elastic.frameworks.torch.transfers import HostCopies, fill_all, lock_again, placed, wait_for
-from elastic.rpc.layout import Layout
-from elastic.rpc.shared import SharedMemory, map_shared
+from elastic.frameworks.torch.tensors import (
+    HostCopies,
+    fill_all,
+    lock_again,
+    placed,
+    stand_in,
+    to_array,
+    to_tensor,
+    wait_for,
+)
+from elastic.rpc.layout import Layout, SharedMemory, map_shared
 
 NUM_NUMBERS = 300_000
 """More than the megabyte below which memory is not locked."""

@@ -8,7 +8,7 @@ from torch import nn
 from elastic.errors import ModelDefError
 from elastic.frameworks.base import Batch
 from elastic.frameworks.torch import TorchFramework
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.spec.model_def import ModelDef
 
 NUM_IDS, DIM = 40, 4

@@ -17,8 +17,8 @@ from torch.optim import lr_scheduler as schedules
 from elastic.errors import CheckpointError, ModelDefError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
-from elastic.spec.kinds import Mode
 from elastic.spec.model_def import ModelDef
+from elastic.spec.platforms import Mode
 
 FRAMEWORK = load_framework("torch")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import docker.utils.build  # noqa: F401
 import pytest
 
-from elastic.platforms.images.engine import DockerEngine
-from elastic.platforms.images.request import ImageRequest
+from elastic.platforms.images.build import DockerEngine
+from elastic.platforms.images.context import ImageRequest
 
 BASE = "elastic-base:ci"
 """Has both frameworks and nearly all that elastic needs."""

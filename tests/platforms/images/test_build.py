@@ -10,7 +10,7 @@ from support.docker_doors import DenyingRegistry, http_server, package_index
 from elastic.errors import ImageError
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.images.build import build
-from elastic.platforms.images.request import Framework
+from elastic.platforms.images.context import Framework
 
 from .conftest import build as make
 from .conftest import gateway, has

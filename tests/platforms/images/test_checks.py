@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 from support.docker_doors import http_server
 
-from elastic.platforms.kubernetes.job.checks import check_registry
+from elastic.platforms.kubernetes.job.installing import check_registry
 from elastic.platforms.registry import Outcome
 
 

@@ -13,9 +13,8 @@ import pytest
 from support.docker_doors import Certificates, http_server, tcp_engine
 
 from elastic.errors import ImageError, PlatformError
-from elastic.platforms.images.build import build, push
-from elastic.platforms.images.engine import DockerEngine
-from elastic.platforms.images.request import ImageRequest
+from elastic.platforms.images.build import DockerEngine, build, push
+from elastic.platforms.images.context import ImageRequest
 
 DEFAULT = "unix://var/run/docker.sock"
 DIGEST = f"sha256:{'a' * 64}"

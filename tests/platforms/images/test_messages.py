@@ -3,8 +3,8 @@
 import pytest
 
 from elastic.errors import ImageError
-from elastic.platforms.images.engine import KEPT_LINES, BuildOutput, TransferOutput, size_text
-from elastic.spec.image_progress import ImageProgress
+from elastic.platforms.images.build import KEPT_LINES, BuildOutput, TransferOutput, size_text
+from elastic.spec.status import ImageProgress
 
 
 def told(output, *messages):

@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 from elastic.errors import JobSpecError
-from elastic.platforms.images.context import base_images, content_tag, dockerfile_of
-from elastic.platforms.images.request import Framework, ImageRequest
+from elastic.platforms.images.context import (
+    Framework,
+    ImageRequest,
+    base_images,
+    content_tag,
+    dockerfile_of,
+)
 from elastic.spec.job import JobSpec
 
 

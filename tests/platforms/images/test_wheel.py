@@ -6,9 +6,13 @@ from io import BytesIO
 from pathlib import Path
 
 import elastic
-from elastic.platforms.images.context import wheel_of_this_elastic
-from elastic.platforms.images.request import Framework, framework_of, frameworks_in
-from elastic.spec.values.packages import DISTRIBUTION
+from elastic.platforms.images.context import (
+    Framework,
+    framework_of,
+    frameworks_in,
+    wheel_of_this_elastic,
+)
+from elastic.spec.values import DISTRIBUTION
 
 
 def test_pip_installs_it_and_it_is_the_elastic_that_runs(tmp_path):

@@ -10,9 +10,9 @@ from elastic.platforms.base import ExitReason
 from elastic.platforms.certificates import make_certificate
 from elastic.platforms.kubernetes.objects.manifests import Submission, dump_submission
 from elastic.platforms.kubernetes.objects.names import ResourceOwner
-from elastic.platforms.kubernetes.pods.states import parse_termination
+from elastic.platforms.kubernetes.pods import parse_termination
 from elastic.platforms.kubernetes.surroundings import PodSurroundings
-from elastic.platforms.surroundings import MEMORY_VARIABLE, PATIENCE_S, THREAD_VARIABLES
+from elastic.platforms.registry import MASTER_PATIENCE_S, MEMORY_VARIABLE, THREAD_VARIABLES
 from elastic.spec.job import JobSpec
 
 
@@ -101,7 +101,7 @@ def test_a_master_that_is_made_again_elsewhere_is_waited_for_longer(
 ):
     submission = Submission("uid", 1.0, "image", owner)
     (tmp_path / "submission.json").write_text(dump_submission(submission))
-    assert (surroundings.patience_s() > PATIENCE_S) == longer
+    assert (surroundings.patience_s() > MASTER_PATIENCE_S) == longer
     assert surroundings.submission() == submission
 
 

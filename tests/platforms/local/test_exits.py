@@ -9,7 +9,7 @@ import pytest
 from elastic.platforms.base import ExitReason
 from elastic.platforms.local.directory import Termination
 from elastic.platforms.local.replicas import MAX_DYING_S, ExitFacts, MemoryKills, classify
-from elastic.platforms.traces import UNFINISHED, exit_words
+from elastic.platforms.process import UNFINISHED, exit_words
 
 SAID = Termination(ExitReason.OUT_OF_MEMORY, "said so")
 DONE = Termination(ExitReason.COMPLETED, "")
@@ -134,7 +134,7 @@ class TestMemoryKills:
 
 def test_what_a_replica_logs_is_known_for_our_own_news():
     program = (
-        "import logging; from elastic.platforms.traces import start_logging;"
+        "import logging; from elastic.platforms.process import start_logging;"
         "start_logging('INFO'); logging.getLogger('elastic.master.x').info('Resumed: from 7')"
     )
     written = subprocess.run(

@@ -12,8 +12,16 @@ from support.local_jobs import eventually
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local.directory import Desired, JobDirectory
-from elastic.platforms.local.files import Bell, Lock, exists, read_whole, remove, write_whole
+from elastic.platforms.local.directory import (
+    Bell,
+    Desired,
+    JobDirectory,
+    Lock,
+    exists,
+    read_whole,
+    remove,
+    write_whole,
+)
 from elastic.platforms.local.processes import birth_of, parse_replica, replica_name
 
 
@@ -21,7 +29,7 @@ def test_a_writer_killed_at_any_point_leaves_the_old_text_or_the_new(tmp_path):
     path = tmp_path / "status.json"
     program = (
         "import sys; from pathlib import Path\n"
-        "from elastic.platforms.local.files import write_whole\n"
+        "from elastic.platforms.local.directory import write_whole\n"
         "while True:\n"
         "    for letter in 'ab': write_whole(Path(sys.argv[1]), letter * 1_000_000)\n"
     )
@@ -91,7 +99,7 @@ def test_a_lock_has_one_holder_and_dies_with_it(tmp_path):
     path = tmp_path / "lock"
     program = (
         "import sys; from pathlib import Path\n"
-        "from elastic.platforms.local.files import Lock\n"
+        "from elastic.platforms.local.directory import Lock\n"
         "assert Lock(Path(sys.argv[1])).is_held() is False\n"
         "lock = Lock(Path(sys.argv[1])); print(lock.take(), flush=True); sys.stdin.read()\n"
     )

@@ -11,9 +11,9 @@ from support.local_jobs import eventually, unreadable
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local import killing
-from elastic.platforms.local.killing import FORCE_TIMEOUT_S
-from elastic.policy.masters import KEEPING
+from elastic.platforms.local import platform as local_platform
+from elastic.platforms.local.platform import FORCE_TIMEOUT_S
+from elastic.policy.replicas import KEEPING
 from elastic.spec.status import JobPhase, JobStatus
 
 TIMEOUT_S = 8.0
@@ -89,7 +89,7 @@ def test_a_healthy_master_publishes_the_end_itself(jobs, platform):
 
 
 def test_a_master_that_keeps_its_newest_version_is_waited_for(jobs, monkeypatch):
-    monkeypatch.setattr(killing, "MASTER_S", 0.0)
+    monkeypatch.setattr(local_platform, "MASTER_S", 0.0)
     platform = jobs.submit(master="keep")
     eventually(lambda: platform.status("job").reason == KEEPING)
     platform.kill("job", 120.0)

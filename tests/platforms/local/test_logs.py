@@ -8,8 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from elastic.platforms.local.directory import JobDirectory
-from elastic.platforms.local.logs import follow_logs, read_logs
+from elastic.platforms.local.directory import JobDirectory, follow_logs, read_logs
 
 LINES = (
     "--- launch 1 of worker-0 at 2026-01-31T12:00:00+0000 ---",
@@ -74,7 +73,7 @@ def test_a_job_may_live_in_another_time_zone(directory):
 
 def test_what_a_replica_logs_tells_its_time_zone(directory, tmp_path):
     program = (
-        "import logging; from elastic.platforms.traces import start_logging;"
+        "import logging; from elastic.platforms.process import start_logging;"
         "start_logging('INFO'); logging.getLogger('a.b').info('hello')"
     )
     ended = subprocess.run(

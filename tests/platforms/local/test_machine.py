@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from elastic.platforms.local.machine import own_gpus, usable_cores
+from elastic.platforms.local.processes import own_gpus, usable_cores
 
 ALL = len(os.sched_getaffinity(0))
 
@@ -29,7 +29,7 @@ def test_without_any_limit_they_are_those_it_is_bound_to(tmp_path):
 def test_a_process_that_is_bound_to_one_core_has_one():
     program = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-        "from elastic.platforms.local.machine import usable_cores; print(usable_cores())"
+        "from elastic.platforms.local.processes import usable_cores; print(usable_cores())"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert ended.stdout.strip() == b"1"

@@ -19,7 +19,7 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.platform import LocalPlatform
 from elastic.platforms.local.surroundings import read_certificate
-from elastic.policy.masters import MAX_MASTER_CRASHES
+from elastic.policy.replicas import MAX_MASTER_CRASHES
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 

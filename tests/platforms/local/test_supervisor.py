@@ -14,8 +14,7 @@ from support.local_jobs import eventually, unreadable
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.local.directory import JobDirectory
-from elastic.platforms.local.files import read_whole
+from elastic.platforms.local.directory import JobDirectory, read_whole
 from elastic.platforms.local.processes import JOB_UID_VARIABLE, find_members
 from elastic.platforms.local.supervisor import (
     EXIT_BUSY,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.snapshot import (
+from elastic.policy.cluster import (
     ElasticBatch,
     Group,
     Job,
@@ -19,10 +18,16 @@ from elastic.policy.cluster.snapshot import (
     Snapshot,
     Speed,
     Telling,
+    carried_out,
 )
 from elastic.policy.scaling.goodput import Goodput
-from elastic.policy.scaling.speeds.alike import alike_of
-from elastic.policy.scaling.speeds.offers import FIRST_GUESS_S, efficiency, not_weighed, offers_of
+from elastic.policy.scaling.offers import (
+    FIRST_GUESS_S,
+    alike_of,
+    efficiency,
+    not_weighed,
+    offers_of,
+)
 
 CARD = {"nvidia.com/gpu": 1000}
 NOW_S = 100_000.0

@@ -19,13 +19,13 @@ from support.cluster_properties import (
 )
 from support.random_clusters import clusters, shuffled, without_parts
 
-from elastic.policy.cluster.carrying_out import carried_out
+from elastic.policy.cluster import carried_out
 from elastic.policy.scaling.dragon import Dragon
 from elastic.policy.scaling.fulfillment import Fulfillment
 from elastic.policy.scaling.goodput import Goodput
 from elastic.policy.scaling.queueing import Fifo, Gang
-from elastic.policy.scaling.scores import waiting_order
-from elastic.policy.scaling.speeds.speed import Seen, fit
+from elastic.policy.scaling.speed import Seen, fit
+from elastic.policy.scaling.standings import waiting_order
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.random_clusters import clusters, crowded
 
-from elastic.policy.placement import search
+from elastic.policy.placement import rooms
 from elastic.policy.placement.board import Board
-from elastic.policy.placement.free_nodes import FreeNodes
-from elastic.policy.placement.search import MaxTree
+from elastic.policy.placement.placing import FreeNodes
+from elastic.policy.placement.rooms import MaxTree
 from elastic.policy.scaling import fulfillment
 from elastic.policy.scaling.standings import Standings, Turns
 
@@ -34,7 +34,7 @@ def holding(rows, needs):
 def test_what_is_remembered_of_rows_is_what_looking_at_all_of_them_finds(
     rows, steps, num_known, num_asked
 ):
-    with patch.object(search, "_MOST_SOUGHT", num_known):
+    with patch.object(rooms, "_MOST_SOUGHT", num_known):
         tree = MaxTree(rows, 2)
         for at, column, amount, needs in steps:
             row = rows[at % len(rows)]

@@ -20,11 +20,10 @@ from support.clusters import (
     snapshot,
 )
 
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.rules import Rules
+from elastic.policy.cluster import Rules, carried_out
 from elastic.policy.scaling.dragon import Dragon
 from elastic.policy.scaling.fulfillment import Fulfillment
-from elastic.policy.scaling.scores import score
+from elastic.policy.scaling.standings import score
 
 
 def planned(before, policy=None):

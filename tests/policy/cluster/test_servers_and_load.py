@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 from support.clusters import amounts, group, job, node, reason, sizes, snapshot
 
-from elastic.policy.cluster.carrying_out import carried_out
-from elastic.policy.cluster.rules import Rules
+from elastic.policy.cluster import Rules, carried_out
 from elastic.policy.scaling.fulfillment import Fulfillment
-from elastic.policy.scaling.scores import servers_for
+from elastic.policy.scaling.standings import servers_for
 
 ZONE = {name: Rules(node_selector={"zone": name}) for name in "ab"}
 

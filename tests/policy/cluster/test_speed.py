@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elastic.policy.cluster.snapshot import Speed
-from elastic.policy.scaling.speeds import step_fit
-from elastic.policy.scaling.speeds.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all
+from elastic.policy.cluster import Speed
+from elastic.policy.scaling import speed
+from elastic.policy.scaling.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all
 
 BATCH = 1024
 
@@ -122,5 +122,5 @@ def test_many_jobs_at_once_learn_the_same_as_one_by_one(overlaps, many):
     alone = [fit(each, overlaps) for each in many]
     assert fit_all(many, overlaps) == alone
     # And in parts, of which the last has few.
-    with patch.object(step_fit, "_AT_ONCE", len(many) - 3):
+    with patch.object(speed, "_AT_ONCE", len(many) - 3):
         assert fit_all(many, overlaps) == alone

@@ -4,7 +4,7 @@ import pytest
 from support.clusters import decided, job, key, node, snapshot
 
 from elastic.planning.policies import POLICIES, PolicyOptions
-from elastic.policy.cluster.carrying_out import carried_out
+from elastic.policy.cluster import carried_out
 from elastic.policy.scaling.dragon import Dragon
 
 

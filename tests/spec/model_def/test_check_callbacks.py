@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from elastic.errors import ModelDefError
-from elastic.spec.model_def.check import check_callbacks
+from elastic.spec.model_check import check_callbacks
 
 OWN = "class Mine(keras.callbacks.Callback):\n    def on_batch_end(self, batch, logs): pass\n"
 

@@ -5,9 +5,8 @@ import textwrap
 import pytest
 
 from elastic.errors import ModelDefError
-from elastic.spec.model_def import SymbolNames, load_model_def
-from elastic.spec.model_def.check import check_source
-from elastic.spec.user_frames import user_traceback
+from elastic.spec.model_check import check_source
+from elastic.spec.model_def import SymbolNames, load_model_def, user_traceback
 
 TORCH_MODULE = """
     import torch

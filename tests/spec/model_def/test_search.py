@@ -5,8 +5,8 @@ import re
 import pytest
 
 from elastic.errors import ModelDefError
+from elastic.spec.model_check import find_model_def
 from elastic.spec.model_def import SymbolNames
-from elastic.spec.model_def.check import find_model_def
 
 FUNCTIONS = """\
 def loss(labels, predictions): ...

@@ -32,8 +32,8 @@ from elastic.platforms.local.directory import JobDirectory
 from elastic.platforms.local.processes import ReplicaProcess, birth_of
 from support import warm
 
-COMMANDS = ["elastic.api", "elastic.cli.jobs.job_command", "elastic.cli.jobs.status"]
-COMMON = ["elastic.master.run", "elastic.worker.loop", "elastic.worker.assembly", *COMMANDS]
+COMMANDS = ["elastic.api", "elastic.cli.job_command", "elastic.cli.showing"]
+COMMON = ["elastic.master.run", "elastic.worker.loop", *COMMANDS]
 MODULES = {
     # The first optimizer imports torch._dynamo.
     "torch": ["torch", "torch._dynamo", "elastic.frameworks.torch.updater", *COMMON],

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from elastic.embedding import KerasEmbedding
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.rows.base import Table
 
 NUM_IDS = 30

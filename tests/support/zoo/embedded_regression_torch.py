@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from elastic.embedding import Embedding
-from elastic.rows.arithmetic.initializers import first_rows
+from elastic.rows.arithmetic import first_rows
 from elastic.rows.base import Table
 
 NUM_IDS = 30

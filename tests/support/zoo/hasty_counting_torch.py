@@ -5,9 +5,10 @@ The master imports it too, so that a short job comes to change its batch.
 
 from held_counting_torch import *  # noqa: F403 - the rest of the module is that one's
 
-from elastic.policy import size_speeds
-from elastic.policy.updates import elastic_batch, gradient_noise
+from elastic.policy import accounts
+from elastic.policy.updates import elastic_batch
+from elastic.policy.updates import elastic_batch as gradient_noise
 
-size_speeds.WINDOW_S = 0.2
+accounts.WINDOW_S = 0.2
 gradient_noise.MEASURED = 3
 elastic_batch.LEAST_GAIN = 0.0

@@ -12,30 +12,26 @@ Once `minReplicas` workers have ended well nobody is made any more: there is not
 from dataclasses import dataclass
 from typing import Any, Final
 
-from elastic.controller.kinds.conditions import (
+from elastic.controller.kinds.common import (
     Conditions,
     JobCondition,
-    ended_as,
-    holds,
-    no_longer,
-    told,
-)
-from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, View, is_cut_off
-from elastic.controller.kinds.pods import (
     deadline_in_s,
+    ended_as,
     failures_in_a_row,
+    holds,
     is_free,
-    name_of,
-    ran_s,
-    replica_labels,
-    uid_of,
-)
-from elastic.controller.kinds.queueing import (
     is_queue_missing,
+    name_of,
+    no_longer,
     queue_notes,
     queue_of,
+    ran_s,
+    replica_labels,
+    told,
+    uid_of,
     with_queue_notes,
 )
+from elastic.controller.kinds.elastic_job.objects import STORE, WORKER, View, is_cut_off
 from elastic.controller.reconciling import EventType, Note
 from elastic.controller.resources.common import (
     ConditionStatus,
@@ -52,8 +48,7 @@ from elastic.controller.resources.elastic_job import (
     WorkerStatuses,
 )
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.pods.observation import why_pending
-from elastic.platforms.kubernetes.pods.states import (
+from elastic.platforms.kubernetes.pods import (
     exit_code,
     has_failed,
     has_succeeded,
@@ -61,6 +56,7 @@ from elastic.platforms.kubernetes.pods.states import (
     is_deleted,
     is_pending,
     why_failed,
+    why_pending,
 )
 
 DEADLINE_EXCEEDED: Final = "ElasticJobDeadlineExceeded"

@@ -6,7 +6,32 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.conditions import JobCondition, ended_s, find, holds, told
+from elastic.controller.kinds.common import (
+    GROUP_LABEL,
+    JOB_LABEL,
+    TYPE_LABEL,
+    JobCondition,
+    Queues,
+    deadline_in_s,
+    find_condition,
+    group_actions,
+    holds,
+    index_of,
+    job_ended_s,
+    name_of,
+    pause_s,
+    pod_ended_s,
+    queue_of,
+    ready_s,
+    removal_in_s,
+    replica_labels,
+    replica_name,
+    soonest,
+    to_remove_at_end,
+    told,
+    uid_of,
+    words_of,
+)
 from elastic.controller.kinds.elastic_job.judgement import DEADLINE_EXCEEDED, has_ended, judge
 from elastic.controller.kinds.elastic_job.objects import (
     STORE,
@@ -21,25 +46,6 @@ from elastic.controller.kinds.elastic_job.objects import (
     worker_pod,
     worker_service,
 )
-from elastic.controller.kinds.pods import (
-    GROUP_LABEL,
-    JOB_LABEL,
-    TYPE_LABEL,
-    deadline_in_s,
-    index_of,
-    name_of,
-    pause_s,
-    ready_s,
-    removal_in_s,
-    replica_labels,
-    replica_name,
-    soonest,
-    to_remove_at_end,
-    uid_of,
-    words_of,
-)
-from elastic.controller.kinds.pods import ended_s as pod_ended_s
-from elastic.controller.kinds.queueing import Queues, group_actions, queue_of
 from elastic.controller.reconciling import (
     Action,
     Create,
@@ -67,8 +73,8 @@ from elastic.controller.resources.elastic_job import (
     JobPhase,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest, Resource
-from elastic.platforms.kubernetes.objects.queues import LAST_ANNOTATION
-from elastic.platforms.kubernetes.pods.states import (
+from elastic.platforms.kubernetes.objects.names import LAST_ANNOTATION
+from elastic.platforms.kubernetes.pods import (
     has_failed,
     has_succeeded,
     is_active,
@@ -220,13 +226,13 @@ def live_actions(view: View) -> tuple[list[Action], float | None]:
 
 def end_actions(view: View) -> tuple[list[Action], float | None]:
     """What is left to do for a job that has ended, and when to look again."""
-    at_s = ended_s(view.before.conditions)
+    at_s = job_ended_s(view.before.conditions)
     ttl_s = view.spec.ttl_seconds_after_finished
     in_s = None if at_s is None else removal_in_s(at_s, ttl_s, view.now_s)
     if in_s == 0:
         return [Delete(RESOURCE, view.owner.name, view.owner.uid)], None
     policy = view.spec.clean_pod_policy
-    failed = find(view.before.conditions, JobCondition.FAILED)
+    failed = find_condition(view.before.conditions, JobCondition.FAILED)
     if failed is not None and failed.reason == DEADLINE_EXCEEDED and policy is CleanPodPolicy.NONE:
         # Else a deadline would end nothing.
         policy = CleanPodPolicy.RUNNING

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, Final
 
-from elastic.controller.kinds.pods import (
+from elastic.controller.kinds.common import (
     INDEX_LABEL,
+    Queued,
     index_of,
     name_of,
     pod_restart_policy,
@@ -18,7 +19,6 @@ from elastic.controller.kinds.pods import (
     replica_name,
     uid_of,
 )
-from elastic.controller.kinds.queueing import Queued
 from elastic.controller.reconciling import Observed
 from elastic.controller.resources.elastic_job import (
     GROUP,
@@ -27,7 +27,7 @@ from elastic.controller.resources.elastic_job import (
     FailedPod,
 )
 from elastic.platforms.kubernetes.api.resources import PODS, SERVICES, Manifest
-from elastic.platforms.kubernetes.objects.queues import (
+from elastic.platforms.kubernetes.objects.names import (
     GROUP_LABEL,
     TOTAL_ANNOTATION,
     Part,
@@ -35,7 +35,7 @@ from elastic.platforms.kubernetes.objects.queues import (
     needs_own_name,
     pod_additions,
 )
-from elastic.platforms.kubernetes.pods.states import (
+from elastic.platforms.kubernetes.pods import (
     has_ended,
     has_succeeded,
     is_active,

@@ -3,6 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
+from elastic.controller.kinds.common import (
+    Queues,
+    name_of,
+    queue_of,
+    removal_in_s,
+    soonest,
+    uid_of,
+    words_of,
+)
 from elastic.controller.kinds.elastic_train_job.judgement import (
     NUM_WORKERS_ANNOTATION,
     judge,
@@ -28,8 +37,6 @@ from elastic.controller.kinds.elastic_train_job.view import (
     read_resource,
     view_of,
 )
-from elastic.controller.kinds.pods import name_of, removal_in_s, soonest, uid_of, words_of
-from elastic.controller.kinds.queueing import Queues, queue_of
 from elastic.controller.reconciling import Action, Delete, Note, Observed, Outcome, Patch, Rejection
 from elastic.controller.resources.common import seconds_of
 from elastic.controller.resources.elastic_train_job import RESOURCE
@@ -43,22 +50,20 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
+from elastic.platforms.kubernetes.masters import one_has_begun
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import dump_control
-from elastic.platforms.kubernetes.objects.names import TRAIN_JOB_LABEL
-from elastic.platforms.kubernetes.objects.queues import QUEUE_LABEL, groups_among
-from elastic.platforms.kubernetes.pods.masters import has_begun
-from elastic.platforms.kubernetes.pods.states import (
+from elastic.platforms.kubernetes.objects.names import QUEUE_LABEL, TRAIN_JOB_LABEL, groups_among
+from elastic.platforms.kubernetes.pods import (
     has_failed,
     has_run,
     has_succeeded,
     is_deleted,
     own_state,
 )
-from elastic.policy.time_account import split_at
-from elastic.spec.settings.cluster_forms import state_volume
-from elastic.spec.status import JobPhase, JobStatus
-from elastic.spec.status.time_split import TimeCategory
+from elastic.policy.accounts import split_at
+from elastic.spec.settings.cluster import state_volume
+from elastic.spec.status import JobPhase, JobStatus, TimeCategory
 
 _CLAIM: Final = "spec.state.volumeClaimTemplate"
 """What the claim of a job's state is made from."""
@@ -236,7 +241,7 @@ def _suspension(view: View) -> Iterator[Action]:
 def _publication_of_suspension(view: View) -> Iterator[Action]:
     """Tell those who ask without a controller; the next master finds it as it was left."""
     told = view.published
-    if told is None or not has_begun(told) or told.phase.is_final:
+    if told is None or not one_has_begun(told) or told.phase.is_final:
         return
     if told.phase is not JobPhase.SUSPENDED:
         # From now on it waits for its user.

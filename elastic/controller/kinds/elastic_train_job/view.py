@@ -12,8 +12,15 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from elastic.controller.kinds.pods import ended_s, failures_in_a_row, name_of, ran_s, uid_of
-from elastic.controller.kinds.queueing import Queues, queue_of
+from elastic.controller.kinds.common import (
+    Queues,
+    failures_in_a_row,
+    name_of,
+    pod_ended_s,
+    queue_of,
+    ran_s,
+    uid_of,
+)
 from elastic.controller.reconciling import Create, Note, Observed, Patch
 from elastic.controller.resources.common import Reading, read_spec, seconds_of
 from elastic.controller.resources.elastic_train_job import RESOURCE, ElasticTrainJobSpec, Remembered
@@ -29,8 +36,8 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
-from elastic.platforms.kubernetes.job.status import published_status
-from elastic.platforms.kubernetes.objects import manifests, names, tensorboard
+from elastic.platforms.kubernetes.masters import published_status
+from elastic.platforms.kubernetes.objects import manifests, names
 from elastic.platforms.kubernetes.objects.manifests import (
     StatusUnreadableError,
     Submission,
@@ -38,11 +45,9 @@ from elastic.platforms.kubernetes.objects.manifests import (
     spec_of,
     submission_of,
 )
-from elastic.platforms.kubernetes.objects.names import ResourceOwner
+from elastic.platforms.kubernetes.objects.names import QueueSystem, ResourceOwner, group_change
 from elastic.platforms.kubernetes.objects.podspec import Job, gang_of, job_group
-from elastic.platforms.kubernetes.objects.queues import QueueSystem, group_change
-from elastic.platforms.kubernetes.pods.observation import OVERDUE_S
-from elastic.platforms.kubernetes.pods.states import has_failed, is_deleted, is_node_silent
+from elastic.platforms.kubernetes.pods import OVERDUE_S, has_failed, is_deleted, is_node_silent
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -152,7 +157,7 @@ def create_master(job: Job) -> Create:
 
 def create_board(job: Job) -> Iterator[Create]:
     """The service of its TensorBoard, and the pod where it has one of its own."""
-    for manifest in tensorboard.objects(job, None):
+    for manifest in manifests.board_objects(job, None):
         yield _create(manifest)
 
 
@@ -349,7 +354,7 @@ def overdue_s(pod: Manifest) -> float:
 def failed_s(view: View) -> float:
     """When the master's pod, which has failed, did so."""
     assert view.master is not None, "a pod that has failed is there"
-    return ended_s(view.master)
+    return pod_ended_s(view.master)
 
 
 def read_resource(resource: Manifest) -> tuple[Reading[ElasticTrainJobSpec], JobSpec | None]:

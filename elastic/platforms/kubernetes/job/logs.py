@@ -18,8 +18,7 @@ from elastic.platforms.base import LastLook, LogLine
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
 from elastic.platforms.kubernetes.objects.names import CONTAINER
-from elastic.platforms.kubernetes.pods.observation import replica_name, why_pending
-from elastic.platforms.kubernetes.pods.states import status_of
+from elastic.platforms.kubernetes.pods import replica_name, status_of, why_pending
 from elastic.spec.roles import ROLES
 
 SILENCE_S: Final = 60.0

@@ -8,21 +8,24 @@ from elastic.platforms.base import BoardInCluster, LogLine, has_ended, unheard, 
 from elastic.platforms.images import ImageRequest, build_and_push
 from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
-from elastic.platforms.kubernetes.job.admission import explained
-from elastic.platforms.kubernetes.job.ending import forget_job, kill_job
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
-from elastic.platforms.kubernetes.job.objects import JobObjects, listed_jobs, recorded
-from elastic.platforms.kubernetes.job.submission import BuildImage, submit_job
-from elastic.platforms.kubernetes.objects import names, tensorboard
-from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.job.objects import (
+    JobObjects,
+    forget_job,
+    kill_job,
+    listed_jobs,
+    recorded,
+)
+from elastic.platforms.kubernetes.job.submission import BuildImage, explained, submit_job
+from elastic.platforms.kubernetes.objects import manifests, names
 from elastic.platforms.kubernetes.objects.manifests import spec_of, submission_of
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.pods import states
-from elastic.platforms.kubernetes.pods.observation import why_pending
-from elastic.policy.ended_jobs import only_here
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job
+from elastic.platforms.kubernetes.pods import has_ended as pod_has_ended
+from elastic.platforms.kubernetes.pods import own_state, why_pending
+from elastic.policy.accounts import only_here
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobStatus
-from elastic.spec.values.since import Since
+from elastic.spec.values import Since
 
 
 def find_board(objects: JobObjects) -> BoardInCluster:
@@ -37,11 +40,11 @@ def find_board(objects: JobObjects) -> BoardInCluster:
     spec = spec_of(record)
     if not spec.tensorboard_log_dir:
         raise writes_no_events(objects.job_name)
-    if not tensorboard.is_shared(spec):
+    if not manifests.are_events_shared(spec):
         return _beside_master(objects)
     name = names.tensorboard_name(objects.job_name)
     pod = objects.find(PODS, name)
-    if pod is None or states.has_ended(pod):
+    if pod is None or pod_has_ended(pod):
         if pod is not None:
             objects.delete(PODS, name, 0.0)
         pod = _start(objects, record)
@@ -50,7 +53,7 @@ def find_board(objects: JobObjects) -> BoardInCluster:
 
 def _beside_master(objects: JobObjects) -> BoardInCluster:
     master = objects.find_master()
-    if master is None or "running" not in states.own_state(master):
+    if master is None or "running" not in own_state(master):
         raise JobSpecError(
             f"the events of job {objects.job_name!r} are in its master's pod, which does not run: "
             "have them on a volume the next time: --volume claim_name=CLAIM,mount_path=/results "
@@ -77,8 +80,8 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
     )
     node = None if master is None else master["spec"].get("nodeName")
     owner = None if master is None else names.Owner.of(master)
-    affinity = None if node is None else tensorboard.on_node(node)
-    manifest = tensorboard.pod(job, owner, affinity)
+    affinity = None if node is None else manifests.board_on_node(node)
+    manifest = manifests.board_pod(job, owner, affinity)
     try:
         return objects.cluster.create(PODS.path(objects.namespace), manifest)
     except RefusedError as error:
@@ -86,7 +89,7 @@ def _start(objects: JobObjects, record: Manifest) -> Manifest:
 
 
 def _why_not_yet(pod: Manifest) -> str:
-    if "running" in states.own_state(pod):
+    if "running" in own_state(pod):
         return ""
     return f"not yet: {why_pending(pod) or 'it is being started'}"
 

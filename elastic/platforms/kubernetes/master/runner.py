@@ -10,32 +10,27 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import NO_FENCE, Fence, JobControl, Replica, ReplicaId, UntoldEnds
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, end_group
 from elastic.platforms.kubernetes.api.resources import Manifest
-from elastic.platforms.kubernetes.master.events import EventRecorder
 from elastic.platforms.kubernetes.master.launches import (
+    ControlWatch,
     Create,
     Launches,
     LaunchNumbers,
     LaunchRecords,
+    MakePod,
+    NameTakenError,
     Past,
     Remove,
+    ReplicaPods,
     Wait,
     next_step,
 )
-from elastic.platforms.kubernetes.master.status_store import StatusStore
-from elastic.platforms.kubernetes.master.watched import (
-    ControlWatch,
-    MakePod,
-    NameTakenError,
-    ReplicaPods,
-)
+from elastic.platforms.kubernetes.master.publishing import EventRecorder, StatusStore
 from elastic.platforms.kubernetes.objects.manifests import replica_pod
-from elastic.platforms.kubernetes.objects.names import Owner
+from elastic.platforms.kubernetes.objects.names import Owner, QueueSystem
 from elastic.platforms.kubernetes.objects.podspec import Job, gang_of
-from elastic.platforms.kubernetes.objects.queues import QueueSystem
-from elastic.platforms.kubernetes.pods import observation
-from elastic.platforms.kubernetes.pods.groups import end_group
+from elastic.platforms.kubernetes.pods import gone, last_words, observe, observe_removed, replica_id
 from elastic.policy.fleet import NO_LAUNCHES, TakenLaunches
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -116,7 +111,7 @@ class Launcher:
     def _orphans(self) -> Iterator[tuple[ReplicaId, Manifest]]:
         """Pods that run on though their launches have ended."""
         for pod in self._pods.own():
-            replica = observation.replica_id(pod)
+            replica = replica_id(pod)
             if replica is not None and self._launches.is_orphan(pod, replica):
                 yield replica, pod
 
@@ -153,7 +148,7 @@ class Launcher:
             replaced = self._pods.before(replica)
         for earlier, old in replaced:
             # Its queue has seen by now who takes its place, and lets it go.
-            self._on_end(earlier, observation.observe(old, earlier), old)
+            self._on_end(earlier, observe(old, earlier), old)
             self._pods.delete(old, 0.0)
 
     def _refuse(self, replica: ReplicaId, message: str) -> None:
@@ -240,9 +235,9 @@ class KubernetesReplicaRunner:
         with self._lock:
             for launch in self._launches:
                 if launch.pod_uid is not None and self._pods.of(launch.replica) is None:
-                    self._note_end(launch.replica, observation.gone(launch.replica, GONE_MESSAGE))
+                    self._note_end(launch.replica, gone(launch.replica, GONE_MESSAGE))
             for replica in past.running:
-                self._launches.note_gone(replica, observation.gone(replica, GONE_MESSAGE))
+                self._launches.note_gone(replica, gone(replica, GONE_MESSAGE))
 
     @property
     def taken_launches(self) -> TakenLaunches:
@@ -297,9 +292,9 @@ class KubernetesReplicaRunner:
             if launch is None or launch.ended is not None:
                 return
             if pod is None and launch.pod_uid is None:
-                self._note_end(replica, observation.gone(replica, "deleted before it was created"))
+                self._note_end(replica, gone(replica, "deleted before it was created"))
                 return
-        if pod is not None and not observation.observe(pod, replica).phase.is_final:
+        if pod is not None and not observe(pod, replica).phase.is_final:
             self._pods.delete(pod, grace_s)
 
     def observe(self) -> Sequence[Replica]:
@@ -373,7 +368,7 @@ class KubernetesReplicaRunner:
         with self._lock:
             pod = new or old
             assert pod is not None
-            replica = observation.replica_id(pod)
+            replica = replica_id(pod)
             if replica is None or not self._pods.is_own(pod):
                 # It may have stood where one of ours belongs.
                 for waiting in self._launches.waiting():
@@ -384,9 +379,9 @@ class KubernetesReplicaRunner:
                 self._launches.release(replica.role, replica.index)
             self._launches.adopt(pod, replica)
             if new is None:
-                self._note_end(replica, observation.observe_removed(pod, replica), pod)
-            seen = None if new is None else observation.observe(new, replica)
-            if seen is None or old is None or seen != observation.observe(old, replica):
+                self._note_end(replica, observe_removed(pod, replica), pod)
+            seen = None if new is None else observe(new, replica)
+            if seen is None or old is None or seen != observe(old, replica):
                 self._wake()
 
     def _on_stored(self, status: JobStatus) -> None:
@@ -413,7 +408,7 @@ class KubernetesReplicaRunner:
     def _note_end(self, replica: ReplicaId, ended: Replica, pod: Manifest | None = None) -> None:
         """Note how a launch has ended, and what it wrote last, which goes with its pod."""
         with self._lock:
-            words = "" if pod is None else observation.last_words(pod)
+            words = "" if pod is None else last_words(pod)
             if words:
                 self._status.keep_last_words(replica.name, words)
             if self._launches.end(replica, ended):

@@ -1,10 +1,12 @@
 """The objects of a job as plain dicts, made of its specification, and what its ConfigMaps hold.
 
-Pure functions: values become objects, and what was written into an object is read from it.
+Pure functions: values become objects, and what was written into an object is read from it. Those of
+its TensorBoard stand last.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,11 +15,12 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.kubernetes.api.resources import Manifest
 from elastic.platforms.kubernetes.objects import names
-from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects.names import QueueSystem
 from elastic.platforms.kubernetes.objects.podspec import (
     KEEPING_GRACE_S,
     MASTER_GRACE_S,
     WORKER_GRACE_S,
+    Hook,
     Job,
     bearing_with_lost_node,
     container,
@@ -26,15 +29,15 @@ from elastic.platforms.kubernetes.objects.podspec import (
     pod_spec,
     queue_labels,
     queued,
+    resources,
     scrape_annotations,
     state_volumes,
 )
-from elastic.platforms.kubernetes.objects.queues import QueueSystem
-from elastic.spec.certificate import Certificate
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import MASTER, ROLES, WORKER
-from elastic.spec.settings.cluster_forms import state_volume, worker_priority
+from elastic.spec.settings.cluster import parse_volumes, state_volume, worker_priority
 from elastic.spec.status import JobStatus, StoredStatus
+from elastic.spec.values import Certificate
 
 T = TypeVar("T")
 
@@ -392,3 +395,115 @@ def metadata(
     if references:
         made["ownerReferences"] = references
     return made
+
+
+# Where a job's TensorBoard runs in a cluster, and what it is made of: plain values.
+#
+# A container beside the master's would keep the pod of a job that has ended, and where all
+# containers of a pod must end, the job with it. So it is a pod of its own where another pod can
+# read the event files, which is on a volume; and else a second process of the master's container,
+# which ends with the first. Neither needs a right: the submitter creates the pod, the master starts
+# the process.
+
+
+BOARD_REPLICA: Final = ReplicaId(names.TENSORBOARD, 0, 1)
+BOARD_REQUEST: Final = "cpu=0.1,memory=256Mi"
+BOARD_LIMIT: Final = "cpu=1,memory=1Gi"
+BOARD_GRACE_S: Final = 2
+_VOLUMES: Final = ("user-", names.TMP_VOLUME)
+_PROGRAM: Final = ("-P", "-m", "elastic.telemetry.board")
+
+
+def are_events_shared(spec: JobSpec) -> bool:
+    """Whether another pod can read the event files, since a volume holds them."""
+    path = PurePosixPath(spec.tensorboard_log_dir)
+    return any(
+        path.is_relative_to(volume.mount_path)
+        for volume in parse_volumes(spec.volume)
+        if not volume.is_for_state
+    )
+
+
+def board_program(spec: JobSpec) -> list[str]:
+    """What Python runs beside the master where nobody else can read the event files."""
+    where = ["--logdir", spec.tensorboard_log_dir, "--port", str(names.TENSORBOARD_PORT)]
+    return [*_PROGRAM, *where, "--beside-master"]
+
+
+def board_objects(job: Job, owner: names.Owner | None) -> list[Manifest]:
+    """What a submission creates: nothing where no events are written."""
+    if not job.spec.tensorboard_log_dir:
+        return []
+    if not are_events_shared(job.spec):
+        return [board_service(job, owner)]
+    return [board_service(job, owner), board_pod(job, owner, board_beside_master(job))]
+
+
+def board_service(job: Job, owner: names.Owner | None) -> Manifest:
+    """The Service that gives the TensorBoard a name, wherever it runs."""
+    replica = BOARD_REPLICA if are_events_shared(job.spec) else MASTER_REPLICA
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(job, owner),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": names.replica_labels(job.name, job.submission_uid, replica),
+            "ports": [
+                {
+                    "name": "http",
+                    "protocol": "TCP",
+                    "port": names.TENSORBOARD_PORT,
+                    "targetPort": names.TENSORBOARD_PORT,
+                }
+            ],
+        },
+    }
+
+
+def board_pod(job: Job, owner: names.Owner | None, affinity: Manifest | None) -> Manifest:
+    """The pod; it ends by itself when the job's master has been gone for an hour.
+
+    Args:
+        affinity: Where it has to be, for most volumes can be had on one node only.
+    """
+    master = names.master_address(job.name, job.namespace)
+    where = ["--logdir", job.spec.tensorboard_log_dir, "--port", str(names.TENSORBOARD_PORT)]
+    main = container(job, BOARD_REPLICA, ["python", *_PROGRAM, *where, "--master", master])
+    del main["envFrom"]
+    main["resources"] = resources(BOARD_REQUEST, BOARD_LIMIT)
+    main["ports"] = [{"name": "http", "containerPort": names.TENSORBOARD_PORT}]
+    main["volumeMounts"] = [
+        mount if mount["name"] == names.TMP_VOLUME else {**mount, "readOnly": True}
+        for mount in main["volumeMounts"]
+        if mount["name"].startswith(_VOLUMES)
+    ]
+    spec = pod_spec(job, main)
+    # Neither the job's record nor its secrets are any business of a web server's.
+    spec["volumes"] = [v for v in spec["volumes"] if v["name"].startswith(_VOLUMES)]
+    spec["restartPolicy"] = "OnFailure"
+    spec["automountServiceAccountToken"] = False
+    spec["terminationGracePeriodSeconds"] = BOARD_GRACE_S
+    if affinity is not None:
+        spec["affinity"] = affinity
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, owner), "spec": spec}
+    return manifest if job.hook is None else job.hook.edit_pod(manifest)
+
+
+def board_beside_master(job: Job) -> Manifest:
+    """On the node of a master that runs, or is about to."""
+    labels = names.replica_labels(job.name, job.submission_uid, MASTER_REPLICA)
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def board_on_node(name: str) -> Manifest:
+    """On the node where the master was; one that has ended attracts nothing."""
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def _metadata(job: Job, owner: names.Owner | None) -> Manifest:
+    references = names.references_of_belonging(job.owner, owner)
+    return metadata(job, names.tensorboard_name(job.name), references, BOARD_REPLICA)

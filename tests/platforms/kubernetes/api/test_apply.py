@@ -3,8 +3,8 @@
 import pytest
 from support.cluster import cluster, namespace, needs_cluster
 
-from elastic.platforms.kubernetes.api.errors import RefusedError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
+from elastic.platforms.kubernetes.api.transport import RefusedError
 
 __all__ = ["cluster", "namespace"]
 pytestmark = needs_cluster

@@ -11,7 +11,7 @@ from support.api_proxy import CountingPace
 from support.fake_api import Answer, FakeApi, refusal
 
 from elastic.platforms.kubernetes.api.cluster import AwayError, RefusedError
-from elastic.platforms.kubernetes.api.errors import LAST_PAUSE_S, pause_before_retry
+from elastic.platforms.kubernetes.api.transport import LAST_PAUSE_S, pause_before_retry
 
 MAPS = "/api/v1/namespaces/team/configmaps"
 MAP = {"metadata": {"name": "a", "labels": {"app": "elastic", "elastic-submission": "1"}}}

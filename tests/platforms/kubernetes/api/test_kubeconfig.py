@@ -9,9 +9,9 @@ import yaml
 from support.fake_api import Answer, FakeApi
 
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api import kubeconfig as module
+from elastic.platforms.kubernetes.api import transport as module
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.transport import find_access
 
 CA = "-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n"
 

@@ -8,9 +8,9 @@ import pytest
 from support.api_proxy import ApiProxy, CountingPace, cluster_through
 from support.cluster import KUBECONFIG, cluster, eventually, namespace, needs_cluster
 
-from elastic.platforms.kubernetes.api.errors import AwayError
-from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.cluster import Lease
 from elastic.platforms.kubernetes.api.resources import LEASES
+from elastic.platforms.kubernetes.api.transport import AwayError
 
 __all__ = ["cluster", "namespace"]
 pytestmark = needs_cluster

@@ -13,9 +13,8 @@ from elastic.controller.inspection.kinds import KINDS
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.api.cluster import RefusedError
 from elastic.platforms.kubernetes.job import installing
-from elastic.platforms.kubernetes.job.checks import check_cluster
-from elastic.platforms.kubernetes.job.installing import apply
-from elastic.platforms.kubernetes.objects.queues import QueueSystem
+from elastic.platforms.kubernetes.job.installing import apply, check_cluster
+from elastic.platforms.kubernetes.objects.names import QueueSystem
 from elastic.spec.status import JobPhase
 
 MANIFESTS = Path(elastic.__file__).parents[1] / "manifests"

@@ -6,12 +6,10 @@ import pytest
 from support.fake_api import Answer, FakeApi, refusal
 
 from elastic.errors import JobExistsError, JobSpecError, PlatformError
-from elastic.platforms.kubernetes.job.admission import check_admission
 from elastic.platforms.kubernetes.job.objects import JobObjects
-from elastic.platforms.kubernetes.job.submission import _create_one
+from elastic.platforms.kubernetes.job.submission import _create_one, check_admission
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job
 from elastic.spec.job import JobSpec
 
 SPEC = JobSpec(

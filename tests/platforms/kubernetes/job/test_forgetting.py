@@ -7,7 +7,7 @@ from support.pods import running, terminated
 from elastic.errors import JobExistsError
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.objects import manifests, tensorboard
+from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job
@@ -64,7 +64,7 @@ def test_nothing_is_left_whatever_stands_beside_what_has_ended(api):
         api, tensorboard_log_dir="/r/events", volume="claim_name=c,mount_path=/r"
     )  # fmt: skip
     api.add("pods", manifests.master_pod(job) | {"status": terminated(0, phase="Running")})
-    for manifest in tensorboard.objects(job, OWNER):
+    for manifest in manifests.board_objects(job, OWNER):
         kind = {"Pod": "pods", "Service": "services"}[manifest["kind"]]
         api.add(kind, manifest, phase="Running")
     worker = manifests.replica_pod(job, ReplicaId("worker", 0, 1), OWNER)

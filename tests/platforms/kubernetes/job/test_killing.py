@@ -10,13 +10,12 @@ from support.fake_objects import FakeObjects
 from support.pods import UID, pod, running, terminated, waiting
 
 from elastic.platforms.base import StillAliveError
-from elastic.platforms.kubernetes.job import ending
-from elastic.platforms.kubernetes.job.ending import end_pods, kill_job
-from elastic.platforms.kubernetes.job.objects import JobObjects
+from elastic.platforms.kubernetes.job import objects as job_objects
+from elastic.platforms.kubernetes.job.objects import JobObjects, end_pods, kill_job
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.masters import KEEPING
+from elastic.policy.replicas import KEEPING
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 
@@ -114,7 +113,7 @@ def test_a_killed_job_stays_cancelled_whatever_its_master_publishes_while_it_end
 @pytest.fixture
 def keeping(monkeypatch):
     """A job whose master says that it keeps its newest version, and where to publish its end."""
-    monkeypatch.setattr(ending, "MASTER_S", 0.0)
+    monkeypatch.setattr(job_objects, "MASTER_S", 0.0)
     spec = JobSpec(
         job_name="j", model_zoo="z", model_def="m.C", training_data_dir="d", minibatch_size=1
     )

@@ -9,7 +9,7 @@ import pytest
 from support.cluster import eventually, needs_cluster
 
 from elastic.cli.exit_codes import ExitCode
-from elastic.cli.jobs.job_command import follow_to_end
+from elastic.cli.job_command import follow_to_end
 from elastic.errors import JobNotFoundError
 from elastic.spec.status import JobPhase
 

@@ -11,15 +11,15 @@ from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS, Resource
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.platforms.kubernetes.objects.manifests import replica_pod, submission_of
-from elastic.platforms.kubernetes.objects.names import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queues import (
+from elastic.platforms.kubernetes.objects.names import (
     KAI_QUEUES,
     KUEUE_QUEUES,
     NATIVE_GROUPS,
     VOLCANO_GROUPS,
+    Owner,
     QueueSystem,
 )
+from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec
 
 LABEL = "kueue.x-k8s.io/queue-name"

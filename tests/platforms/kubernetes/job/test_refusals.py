@@ -4,11 +4,10 @@ import pytest
 
 from elastic.errors import JobSpecError, PlatformError
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes.api.errors import RefusedError
-from elastic.platforms.kubernetes.job.admission import explained
-from elastic.platforms.kubernetes.objects import manifests, tensorboard
-from elastic.platforms.kubernetes.objects.hooks import Hook
-from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.api.transport import RefusedError
+from elastic.platforms.kubernetes.job.submission import explained
+from elastic.platforms.kubernetes.objects import manifests
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job
 from elastic.spec.job import JobSpec
 
 LIMITS = (
@@ -40,7 +39,7 @@ def worker(of):
 
 
 def tensorboard_pod(of):
-    return tensorboard.pod(of, None, None)
+    return manifests.board_pod(of, None, None)
 
 
 def secret(of):

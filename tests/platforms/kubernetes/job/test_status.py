@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 
 from elastic.platforms.base import JobControl
-from elastic.platforms.kubernetes.job.status import SUBMITTING_S, job_status
+from elastic.platforms.kubernetes.masters import SUBMITTING_S, dump_end, job_status, needs_warnings
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.names import STATUS_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.pods.masters import dump_end, needs_warnings
-from elastic.policy.masters import MAX_MASTER_CRASHES
+from elastic.policy.replicas import MAX_MASTER_CRASHES
 from elastic.spec.job import JobSpec, WorkerRange
 from elastic.spec.status import JobPhase, JobStatus, MasterHistory, Progress, WorkerStatus
 

@@ -9,7 +9,7 @@ from support.kubernetes_jobs import ClusterJobs
 
 from elastic.errors import JobExistsError, JobSpecError, PlatformError
 from elastic.platforms.kubernetes.api.cluster import AwayError, Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
+from elastic.platforms.kubernetes.api.transport import find_access
 from elastic.platforms.kubernetes.job.installing import priority_classes
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
 from elastic.spec.status import JobPhase, JobStatus

@@ -10,9 +10,9 @@ from support.fake_api import Answer, FakeApi, refusal
 
 from elastic.platforms.kubernetes.api.cluster import connect
 from elastic.platforms.kubernetes.api.resources import EVENTS
-from elastic.platforms.kubernetes.master.events import (
+from elastic.platforms.kubernetes.master.publishing import (
     BURST,
-    INTERVAL_S,
+    EVENT_INTERVAL_S,
     MAX_MESSAGE,
     REFILL_S,
     Backlog,
@@ -103,7 +103,7 @@ class TestHowOften:
             assert backlog.take(now_s) is not None
             times.append(now_s)
         gaps = [later - sooner for sooner, later in itertools.pairwise(times)]
-        assert min(gaps) >= INTERVAL_S
+        assert min(gaps) >= EVENT_INTERVAL_S
         assert gaps[BURST + 5 :] == pytest.approx([REFILL_S] * len(gaps[BURST + 5 :]))
 
     def test_nothing_is_due_where_there_is_nothing_to_tell(self):
@@ -181,7 +181,7 @@ def test_who_may_not_write_events_is_refused_once_and_holds_nothing_up():
 
 
 def test_a_server_that_is_silent_holds_the_end_up_for_a_moment_only(monkeypatch):
-    monkeypatch.setattr("elastic.platforms.kubernetes.master.events.FAREWELL_S", 0.2)
+    monkeypatch.setattr("elastic.platforms.kubernetes.master.publishing.FAREWELL_S", 0.2)
     with FakeApi(Answer(silent=True)) as api:
         recorder = EventRecorder(api.cluster(), "team", MASTER)
         recorder.start()
@@ -191,7 +191,7 @@ def test_a_server_that_is_silent_holds_the_end_up_for_a_moment_only(monkeypatch)
 
 
 def test_an_event_whose_answer_was_lost_is_told_once(monkeypatch):
-    monkeypatch.setattr("elastic.platforms.kubernetes.master.events.AWAY_PAUSE_S", 0.1)
+    monkeypatch.setattr("elastic.platforms.kubernetes.master.publishing.AWAY_PAUSE_S", 0.1)
     taken = {}
 
     def answer(seen):

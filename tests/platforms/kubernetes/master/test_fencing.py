@@ -12,7 +12,7 @@ from support.lease_fences import DURATION_S, MARGIN_S, NAME, MastersLease
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import FencedError
-from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.cluster import Lease
 from elastic.platforms.kubernetes.api.resources import LEASES
 from elastic.platforms.kubernetes.objects.names import TRAIN_JOBS, ResourceOwner
 

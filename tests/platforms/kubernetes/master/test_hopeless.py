@@ -5,7 +5,7 @@ from support.fake_platform import FakeReplicaRunner
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
-from elastic.platforms.kubernetes.master.restarts import begin_life
+from elastic.platforms.kubernetes.master.environment import begin_life
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.podspec import Job
 from elastic.spec.job import JobSpec

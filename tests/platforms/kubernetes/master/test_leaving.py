@@ -18,11 +18,11 @@ WORKERS_PATH = "/api/v1/namespaces/team/pods"
 PROGRAM = """
 import sys, threading
 from kubernetes.client.configuration import Configuration
-from elastic.platforms.surroundings import Departure
+from elastic.platforms.registry import Departure
 from elastic.platforms.kubernetes.master import environment
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import Access
-from elastic.platforms.kubernetes.api.leases import Lease
+from elastic.platforms.kubernetes.api.transport import Access
+from elastic.platforms.kubernetes.api.cluster import Lease
 from elastic.platforms.kubernetes.master.environment import LeaseFence
 from elastic.platforms.kubernetes.objects.names import Owner
 from elastic.platforms.kubernetes.objects.podspec import Job

@@ -10,9 +10,8 @@ from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.resources import Resource
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.platforms.kubernetes.objects.manifests import master_pod
-from elastic.platforms.kubernetes.objects.names import Owner
+from elastic.platforms.kubernetes.objects.names import Owner, QueueSystem
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queues import QueueSystem
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

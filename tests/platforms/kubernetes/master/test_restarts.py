@@ -9,11 +9,11 @@ from support.pods import pod
 
 from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes import supervisor
-from elastic.platforms.kubernetes.master import restarts
-from elastic.platforms.kubernetes.master.restarts import Account, begin_life, take_account
+from elastic.platforms.kubernetes.master import environment
+from elastic.platforms.kubernetes.master.environment import Account, begin_life, take_account
 from elastic.platforms.kubernetes.supervisor import ACCOUNT_NAME, LifeLog
-from elastic.platforms.traces import STEP_NAME
-from elastic.policy.masters import MAX_MASTER_CRASHES, EndJob, RestartMaster
+from elastic.platforms.process import STEP_NAME
+from elastic.policy.replicas import MAX_MASTER_CRASHES, EndJob, RestartMaster
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus, MasterHistory, Progress
 
@@ -191,7 +191,7 @@ class TestBeginning:
             sleep=slept.append,
             monotonic=time.monotonic,
         )
-        monkeypatch.setattr(restarts, "time", clock)
+        monkeypatch.setattr(environment, "time", clock)
         monkeypatch.setattr(supervisor, "time", clock)
         log = LifeLog(tmp_path)
         for _ in range(4):

@@ -30,9 +30,9 @@ from support.platform_contract import (
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import find_access
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, PODS
-from elastic.platforms.kubernetes.master.status_store import INTERVAL_S
+from elastic.platforms.kubernetes.api.transport import find_access
+from elastic.platforms.kubernetes.master.publishing import STATUS_INTERVAL_S
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import last_words_of
 from elastic.spec.status import JobPhase, JobStatus
@@ -275,7 +275,7 @@ class TestStatus:
         assert json.loads(cluster.get(path)["data"]["status.json"])["phase"] == "Succeeded"
         # A running one at the most, and the last; the first of them is tried as a patch, and
         # created then. Where the API server took its time, one more for each interval of that.
-        intervals = (time.monotonic() - began_s) // INTERVAL_S
+        intervals = (time.monotonic() - began_s) // STATUS_INTERVAL_S
         assert 2 <= noting.written.count(path) <= 3 + intervals
 
     def test_outlives_the_master(self, harness):

@@ -12,12 +12,12 @@ from elastic.errors import PlatformError
 from elastic.platforms.base import StatusRefusedError
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS
 from elastic.platforms.kubernetes.job.objects import JobObjects
-from elastic.platforms.kubernetes.master.status_store import MAX_LAST_WORDS, StatusStore
+from elastic.platforms.kubernetes.master.publishing import MAX_LAST_WORDS, StatusStore
+from elastic.platforms.kubernetes.masters import end_of
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.names import LAST_WORDS_KEY, STATUS_KEY
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.pods.masters import end_of
 from elastic.spec.job import JobSpec
 from elastic.spec.status import EpochAudit, JobEvent, JobPhase, JobStatus
 

@@ -8,7 +8,7 @@ from support.cluster import eventually
 from support.fence_contract import FakeFence
 from support.owned_job import STATUS, OwnedJob
 
-from elastic.master.report.status_board import StatusBoard
+from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import ExitReason, FencedError, ReplicaId, ReplicaPhase
 from elastic.platforms.kubernetes.master.runner import KubernetesReplicaRunner
 from elastic.policy.fleet import Fleet, FleetRules, Launch, desired_replicas

@@ -25,7 +25,7 @@ from pathlib import Path
 from kubernetes.client.configuration import Configuration
 from elastic.platforms.base import NO_FENCE
 from elastic.platforms.kubernetes.api.cluster import Cluster
-from elastic.platforms.kubernetes.api.kubeconfig import Access
+from elastic.platforms.kubernetes.api.transport import Access
 from elastic.platforms.kubernetes.master import environment
 from elastic.platforms.kubernetes.objects import names
 

@@ -9,8 +9,7 @@ import pytest
 from elastic.errors import JobSpecError
 from elastic.platforms.base import JobControl, ReplicaId
 from elastic.platforms.certificates import make_certificate
-from elastic.platforms.kubernetes.objects import manifests, names, podspec, tensorboard
-from elastic.platforms.kubernetes.objects.hooks import Hook, merge, read_hook
+from elastic.platforms.kubernetes.objects import manifests, names, podspec
 from elastic.platforms.kubernetes.objects.manifests import (
     Submission,
     control_of,
@@ -19,7 +18,7 @@ from elastic.platforms.kubernetes.objects.manifests import (
     submission_of,
 )
 from elastic.platforms.kubernetes.objects.names import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job, merge, read_hook
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import ROLES
 from elastic.spec.status import JobPhase, JobStatus
@@ -105,7 +104,7 @@ def test_commands_are_such_as_images_with_another_version_of_elastic_know():
     assert container_of(manifests.replica_pod(make_job(), WORKER, OWNER))["command"] == [
         *python, "elastic.worker", "--kubernetes", "--index", "3", "--launch", "2",
     ]  # fmt: skip
-    board = tensorboard.pod(make_job(tensorboard_log_dir="/events"), OWNER, None)
+    board = manifests.board_pod(make_job(tensorboard_log_dir="/events"), OWNER, None)
     assert container_of(board)["command"][:4] == [*python, "elastic.telemetry.board"]
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elastic.platforms.base import ReplicaId
-from elastic.platforms.kubernetes.objects import manifests, names, tensorboard
+from elastic.platforms.kubernetes.objects import manifests, names
 from elastic.platforms.kubernetes.objects.manifests import Submission, submission_of
 from elastic.platforms.kubernetes.objects.names import Owner, ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import LOST_NODE_S, Job
@@ -41,7 +41,7 @@ TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"accessModes": ["ReadWr
 def objects_of(job):
     """All that is there once for a job, by what it is."""
     submission = Submission(job.submission_uid, 1.0, job.image, job.owner)
-    board = tensorboard.objects(job, MASTER)
+    board = manifests.board_objects(job, MASTER)
     return {
         "record": manifests.record(job, submission),
         "status": manifests.status(job, JobStatus(job_name="a1")),

@@ -5,15 +5,13 @@ from pydantic import ValidationError
 
 from elastic.platforms.base import ReplicaId
 from elastic.platforms.kubernetes.objects import manifests
-from elastic.platforms.kubernetes.objects.hooks import Hook
 from elastic.platforms.kubernetes.objects.manifests import (
     Submission,
     dump_submission,
     read_submission,
 )
-from elastic.platforms.kubernetes.objects.names import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job, job_group
-from elastic.platforms.kubernetes.objects.queues import GROUPS, QueueSystem
+from elastic.platforms.kubernetes.objects.names import GROUPS, Owner, QueueSystem
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job, job_group
 from elastic.spec.job import JobSpec
 
 LABEL = "kueue.x-k8s.io/queue-name"

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from elastic.platforms.kubernetes.objects.queues import (
+from elastic.platforms.kubernetes.objects.names import (
     GROUPS,
     KAI_QUEUES,
     KUEUE_QUEUES,
@@ -18,7 +18,7 @@ from elastic.platforms.kubernetes.objects.queues import (
     group_of,
     job_additions,
     pod_additions,
-    refusal,
+    queue_refusal,
     system_for,
     systems_served,
     template_additions,
@@ -199,7 +199,7 @@ def test_the_pods_of_a_batch_job_are_of_its_group(system):
 )
 def test_which_system_a_queue_is_of(systems, queue, expected):
     assert system_for(systems, queue) is expected
-    assert (refusal(systems, queue) == "") is (expected is not None)
+    assert (queue_refusal(systems, queue) == "") is (expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_which_system_a_queue_is_of(systems, queue, expected):
     ],
 )
 def test_refusals_say_why(systems, queue, words):
-    told = refusal(systems, queue)
+    told = queue_refusal(systems, queue)
     assert [word for word in words if word not in told] == []
 
 

@@ -10,11 +10,10 @@ from elastic.cli.main import main
 from elastic.errors import JobSpecError
 from elastic.platforms.kubernetes.job.installing import MASTER_RIGHTS
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform
-from elastic.platforms.kubernetes.objects import manifests, tensorboard
-from elastic.platforms.kubernetes.objects.hooks import Hook
+from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
 from elastic.platforms.kubernetes.objects.names import Owner
-from elastic.platforms.kubernetes.objects.podspec import Job
+from elastic.platforms.kubernetes.objects.podspec import Hook, Job
 from elastic.spec.job import JobSpec
 from elastic.spec.settings.work import METRICS_PORT
 from elastic.spec.status import JobPhase, JobStatus
@@ -35,14 +34,14 @@ def make_job(hook=None, **settings):
 
 
 def made(kind, **settings):
-    found = [o for o in tensorboard.objects(make_job(**settings), OWNER) if o["kind"] == kind]
+    found = [o for o in manifests.board_objects(make_job(**settings), OWNER) if o["kind"] == kind]
     assert len(found) == 1, found
     return found[0]
 
 
 class TestWhatIsCreated:
     def test_nothing_where_no_events_are_written(self):
-        assert tensorboard.objects(make_job(volume=SHARED["volume"]), OWNER) == []
+        assert manifests.board_objects(make_job(volume=SHARED["volume"]), OWNER) == []
 
     def test_a_pod_and_a_service_of_the_master(self):
         for kind in ("Pod", "Service"):
@@ -108,12 +107,12 @@ class TestWhatIsCreated:
     )
     def test_where_no_volume_holds_the_events_it_is_a_process_of_the_master(self, volume):
         settings = {"tensorboard_log_dir": "/results/events", "volume": volume}
-        (service,) = tensorboard.objects(make_job(**settings), OWNER)
+        (service,) = manifests.board_objects(make_job(**settings), OWNER)
         master = manifests.master_pod(make_job(**settings))
         assert service["spec"]["selector"] == master["metadata"]["labels"]
         # A second container would keep the pod of a job that has ended.
         assert len(master["spec"]["containers"]) == 1
-        assert "--beside-master" in tensorboard.program(make_job(**settings).spec)
+        assert "--beside-master" in manifests.board_program(make_job(**settings).spec)
 
     def test_masters_need_no_further_right(self):
         assert set(MASTER_RIGHTS) == {
@@ -188,7 +187,7 @@ class TestFindingIt:
 
     def test_what_opens_it_is_printed_to_be_typed(self, api, capsys):
         job = self.submitted(api, **SHARED)
-        api.add("pods", tensorboard.pod(job, OWNER, None), **RUNNING)
+        api.add("pods", manifests.board_pod(job, OWNER, None), **RUNNING)
         code, out, _ = self.run(capsys)
         assert code == 0
         assert out == (
@@ -199,7 +198,7 @@ class TestFindingIt:
 
     def test_the_same_cluster_and_another_port(self, api, capsys):
         job = self.submitted(api, **SHARED)
-        api.add("pods", tensorboard.pod(job, OWNER, None), **RUNNING)
+        api.add("pods", manifests.board_pod(job, OWNER, None), **RUNNING)
         _, out, _ = self.run(capsys, "--port", "7007", "--context", "c d", "--kubeconfig", "k")
         assert (
             "  kubectl --kubeconfig k --context 'c d' --namespace team port-forward "
@@ -210,7 +209,7 @@ class TestFindingIt:
     def test_one_that_has_ended_is_started_again_where_the_master_was(self, api, capsys, phase):
         job = self.submitted(api, is_running=False, **SHARED)
         if phase is not None:
-            api.add("pods", tensorboard.pod(job, OWNER, None), phase=phase)
+            api.add("pods", manifests.board_pod(job, OWNER, None), phase=phase)
         code, out, _ = self.run(capsys)
         assert code == 0
         assert "elastic-a1-tensorboard (not yet: " in out
@@ -241,7 +240,7 @@ class TestFindingIt:
 
     def test_a_killed_job_takes_pod_and_service_along(self, api):
         job = self.submitted(api, is_running=False, **SHARED)
-        for manifest in tensorboard.objects(job, OWNER):
+        for manifest in manifests.board_objects(job, OWNER):
             api.add("pods" if manifest["kind"] == "Pod" else "services", manifest, **RUNNING)
         self.platform.kill("a1", 5.0)
         assert api.names() == ["configmaps/elastic-a1", "configmaps/elastic-a1-status"]

@@ -5,7 +5,7 @@ import json
 import pytest
 from support.pods import pod, terminated
 
-from elastic.platforms.kubernetes.pods.masters import MAX_BYTES, dump_end, end_of, reduced
+from elastic.platforms.kubernetes.masters import MAX_BYTES, dump_end, end_of, reduced
 from elastic.spec.status import EpochAudit, JobEvent, JobPhase, JobStatus, Progress, WorkerStatus
 
 EVENT = JobEvent(time_s=1.0, kind="EpochEnded", message="epoch 0")

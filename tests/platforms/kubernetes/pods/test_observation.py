@@ -6,13 +6,13 @@ import pytest
 from support.pods import DONE_WORDS, pod, running, terminated, waiting, with_state
 
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
-from elastic.platforms.kubernetes.pods.observation import (
+from elastic.platforms.kubernetes.pods import (
     last_words,
     observe,
     observe_removed,
     replica_id,
 )
-from elastic.platforms.traces import UNFINISHED
+from elastic.platforms.process import UNFINISHED
 
 WORKER = ReplicaId("worker", 0, 1)
 OWN_WORDS = json.dumps({"reason": "UserError", "message": "ValueError: bad", "traceback": "…"})

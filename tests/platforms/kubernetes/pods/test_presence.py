@@ -3,7 +3,7 @@
 import pytest
 from support.pods import DONE_WORDS, pod, running, terminated
 
-from elastic.platforms.kubernetes.pods.observation import needs_pods, with_seen_workers
+from elastic.platforms.kubernetes.pods import needs_pods, with_seen_workers
 from elastic.spec.status import JobPhase, JobStatus, WorkerStatus
 
 DONE = terminated(0, "Succeeded", "Completed", DONE_WORDS)

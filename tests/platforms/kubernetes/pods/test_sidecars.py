@@ -9,14 +9,13 @@ from support.pods import DONE_WORDS, pod, running, terminated
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import ExitReason, ReplicaId, ReplicaPhase
+from elastic.platforms.kubernetes import masters
 from elastic.platforms.kubernetes.job.logs import follow_logs, read_logs, read_previous_logs
 from elastic.platforms.kubernetes.master.launches import Remove, next_step
+from elastic.platforms.kubernetes.masters import has_missed_its_start
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.pods import masters
-from elastic.platforms.kubernetes.pods.masters import has_missed_its_start
-from elastic.platforms.kubernetes.pods.observation import OVERDUE_S, observe
-from elastic.platforms.kubernetes.pods.states import own_spec, own_state
+from elastic.platforms.kubernetes.pods import OVERDUE_S, observe, own_spec, own_state
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase
 

@@ -3,13 +3,12 @@
 import pytest
 from support.fake_platform import FakeReplicaRunner
 
-from elastic.platforms.kubernetes.job.status import job_status
-from elastic.platforms.kubernetes.master.restarts import begin_life
+from elastic.platforms.kubernetes.master.environment import begin_life
+from elastic.platforms.kubernetes.masters import REPORT_S, has_missed_its_start, job_status
 from elastic.platforms.kubernetes.objects import manifests
 from elastic.platforms.kubernetes.objects.manifests import Submission
+from elastic.platforms.kubernetes.objects.names import QueueSystem
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.platforms.kubernetes.objects.queues import QueueSystem
-from elastic.platforms.kubernetes.pods.masters import REPORT_S, has_missed_its_start
 from elastic.spec.job import JobSpec
 from elastic.spec.status import JobPhase, JobStatus
 

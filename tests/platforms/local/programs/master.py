@@ -20,8 +20,8 @@ from elastic.platforms.local.surroundings import (
     read_spec,
     write_termination,
 )
-from elastic.platforms.traces import STEP_NAME
-from elastic.policy.masters import KEEPING
+from elastic.platforms.process import STEP_NAME
+from elastic.policy.replicas import KEEPING
 from elastic.spec.status import JobPhase, JobStatus, Progress, WorkerStatus
 
 

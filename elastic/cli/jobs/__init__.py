@@ -1,1 +1,0 @@
-"""Commands about jobs: they begin them, show them, size and end them, and look at what is left."""

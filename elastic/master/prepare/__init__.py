@@ -1,1 +1,0 @@
-"""What is done before the first record is handed out, and how far that has come."""

@@ -1,0 +1,588 @@
+"""What each size of a job is worth, by what it and its like have shown, and what it costs others.
+
+Of jobs of the same program the next need not find out again what one has shown: a job is started
+again and again, with other data or other settings that do not change how long a step takes. What
+one was seen to do at a size the others would do there too.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import fsum
+from operator import truediv
+from typing import Final
+
+from elastic.policy.cluster import ElasticBatch, Job, Placement, Shown, Speed, Telling
+from elastic.policy.scaling.speed import (
+    FREE_TRIALS,
+    OVERLAPS,
+    Seen,
+    SpeedModel,
+    fit_all,
+    measured,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """The speeds of all jobs of one program, one for each size: the same object for the same."""
+
+    speeds: tuple[Speed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What is known of programs that more than one job has or had, by their names.
+
+    Attributes:
+        pools: Of those that anybody has told speeds of.
+    """
+
+    pools: Mapping[str, Pool] = field(default_factory=dict)
+
+    def pool_of(self, job: Job) -> Pool | None:
+        """None where a job is of no program, or nobody has told speeds of it."""
+        return None if job.program is None else self.pools.get(job.program)
+
+
+NOBODY: Final = Alike()
+
+_POOLS: Final[dict[tuple[Speed, ...], Pool]] = {}
+"""A pool is part of what is looked up for each of its jobs: compared by what it holds, that took
+longer than a plan."""
+
+_MOST_POOLS: Final = 1 << 14
+
+_Size = tuple[int, int, int]
+_Seen = tuple[list[float], list[float]]
+"""Samples a second, and seconds of computing, as each job tells them."""
+
+
+def alike_of(jobs: Iterable[Job], shown: Mapping[str, Shown]) -> Alike:
+    """Gather what jobs of the same program tell.
+
+    Args:
+        jobs: All of the cluster.
+        shown: By program, what others told that are over.
+    """
+    by_program: dict[str, list[Job]] = {}
+    for job in jobs:
+        if job.program is not None:
+            by_program.setdefault(job.program, []).append(job)
+    pools: dict[str, Pool] = {}
+    for program, members in by_program.items():
+        others = shown.get(program)
+        # One that is the only one of its program has nothing to learn of others.
+        if others is None and len(members) == 1:
+            continue
+        sizes = _gathered([*([others] if others else ()), *(job.telling for job in members)])
+        if sizes:
+            pools[program] = _pool(sizes)
+    return Alike(pools)
+
+
+def shown_by(tellings: Iterable[Telling]) -> Shown:
+    """What jobs of one program told, each size once."""
+    return Shown(_speeds(_gathered(tellings)))
+
+
+def _gathered(tellings: Iterable[Telling | Shown]) -> dict[_Size, _Seen]:
+    """What was seen, by size."""
+    sizes: dict[_Size, _Seen] = {}
+    for each in tellings:
+        _note(sizes, each.speeds)
+    return sizes
+
+
+def _note(sizes: dict[_Size, _Seen], speeds: Iterable[Speed]) -> None:
+    for each in speeds:
+        if each.samples_per_s > 0 and each.replicas > 0:
+            size = (each.replicas, max(1, each.nodes), each.global_batch_size or 0)
+            rates, computing = sizes.setdefault(size, ([], []))
+            rates.append(each.samples_per_s)
+            if each.compute_s:
+                computing.append(each.compute_s)
+
+
+def _pool(sizes: Mapping[_Size, _Seen]) -> Pool:
+    speeds = _speeds(sizes)
+    found = _POOLS.get(speeds)
+    if found is None:
+        while len(_POOLS) >= _MOST_POOLS:
+            del _POOLS[next(iter(_POOLS))]
+        found = _POOLS[speeds] = Pool(speeds)
+    return found
+
+
+def _speeds(sizes: Mapping[_Size, _Seen]) -> tuple[Speed, ...]:
+    return tuple(
+        Speed(replicas, nodes, _mean(rates), batch or None, _mean(computing) if computing else None)
+        for (replicas, nodes, batch), (rates, computing) in sorted(sizes.items())
+    )
+
+
+def _mean(values: list[float]) -> float:
+    # The exact sum, so that nothing depends on the order in which jobs are listed.
+    return fsum(values) / len(values)
+
+
+# What each size of a job is worth: how fast it would be there, how much work it has left.
+#
+# Speeds are learned from the sizes it ran at (`speed`). How much work is left is known where the
+# job tells it. Where it does not, it is guessed from what the job has had: most jobs are short, and
+# one that has run long will run long.
+
+
+EXPLORED: Final = 2
+"""A job may grow to so many times the largest size it was seen at: beyond, its speed is a guess."""
+
+FIRST_GUESS_S: Final = 4000.0
+GUESS_FACTOR: Final = 4.0
+"""Work of a job that does not tell it, in seconds of one replica: the first of 4,000, 16,000,
+64,000, … that it has not had yet. Within one of these steps the oldest job comes first, so that
+jobs do not take turns."""
+
+BATCH_STEP: Final = 1.25
+"""Ratio of neighbouring batches that are tried where the batch may be chosen."""
+
+GOOD_USE: Final = 0.7
+"""Speed of each replica at a size, against the size where it is greatest, that is good use."""
+
+TRIED_EFFICIENCY: Final = 0.6
+"""What each sample of a batch has to be worth at the least, for the batch to be tried."""
+
+BATCH_GAIN: Final = 0.02
+"""By how much another batch has to be faster than the one in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """One size of a job: samples a second there, and the batch for that, where it may be chosen."""
+
+    replicas: int
+    samples_per_s: float
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of one job, as `Size` has each: a plan weighs very many, and few are ever chosen."""
+
+    replicas: tuple[int, ...] = ()
+    samples_per_s: tuple[float, ...] = ()
+    batches: tuple[int | None, ...] = ()
+
+    def at(self, place: int) -> Size:
+        """One of them."""
+        return Size(self.replicas[place], self.samples_per_s[place], self.batches[place])
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A job as the policy weighs it.
+
+    Attributes:
+        job: Whose.
+        model: None where it was never seen to run, or tells no speed.
+        sizes: That it can have, smallest first; empty without a model.
+        remaining_samples: Known or guessed.
+        work_s: The same in seconds of one replica, at the size that makes the most of each.
+        modest: The largest size within a node that makes good use of its replicas.
+    """
+
+    job: Job
+    model: SpeedModel | None
+    sizes: Sizes
+    remaining_samples: float
+    work_s: float
+    modest: int
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it tells any speed."""
+        return self.model is not None
+
+    def speed_at(self, replicas: int, nodes: int) -> Size:
+        """Speed at any size, on so many nodes."""
+        assert self.model is not None
+        return size_at(self.model, self.job.telling.elastic_batch, replicas, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """What the speeds of a job come to: for as long as it tells the same and has the same size.
+
+    Attributes:
+        least: Seconds of one replica for a sample, at the size that makes the most of each.
+    """
+
+    model: SpeedModel
+    sizes: Sizes
+    least: float
+    modest: int
+
+
+def offers_of(
+    jobs: Sequence[Job], per_node: Sequence[int], now_s: float, alike: Alike = NOBODY
+) -> list[Offer]:
+    """Weigh jobs.
+
+    Args:
+        jobs: To be weighed.
+        per_node: How many replicas of each an empty node holds, at least 1.
+        now_s: The time.
+        alike: What others of the same programs have shown.
+    """
+    told = [_told(job, most, alike.pool_of(job)) for job, most in zip(jobs, per_node, strict=True)]
+    weighed = zip(jobs, _weighed(told), strict=True)
+    return [_offer(job, each, now_s) for job, each in weighed]
+
+
+def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
+    if weighed is None:
+        return Offer(job, None, Sizes(), 0.0, 0.0, job.workers.min)
+    least = weighed.least
+    if job.telling.remaining_samples is not None:
+        remaining = max(0.0, job.telling.remaining_samples)
+        work_s = remaining * least
+    else:
+        # By way of samples two jobs of the same guess would differ by rounding, and take turns.
+        work_s = _guess(_had_s(job, least, now_s))
+        remaining = work_s / least
+    return Offer(job, weighed.model, weighed.sizes, remaining, work_s, weighed.modest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """All that the speeds of a job are learned from, and the sizes that it can have."""
+
+    seen: Seen
+    elastic: ElasticBatch | None
+    sizes: tuple[int, int, int]
+    per_node: int
+    pool: Pool | None
+
+
+def _told(job: Job, per_node: int, pool: Pool | None) -> _Told:
+    telling, workers = job.telling, job.workers
+    low, high = workers.min, workers.max
+    return _Told(
+        Seen(telling.speeds, telling.global_batch_size, telling.max_local_batch),
+        telling.elastic_batch,
+        (low, min(high, max(low, workers.placed)), high),
+        per_node,
+        pool,
+    )
+
+
+_WEIGHED: Final[dict[_Told, _Weighed | None]] = {}
+"""What a function of its key alone came to, since most jobs are the same at the next plan."""
+
+_MOST_WEIGHED: Final = 1 << 16
+
+
+def _weighed(told: Sequence[_Told]) -> list[_Weighed | None]:
+    """All that nobody has asked for before are learned together, which is much quicker."""
+    found = [_WEIGHED.get(each) for each in told]
+    missing = [each for each, known in zip(told, found, strict=True) if known is None]
+    if not missing:
+        return found
+    new: dict[_Told, _Weighed | None] = dict.fromkeys(missing)
+    for overlaps, is_elastic in ((OVERLAPS, False), (FREE_TRIALS, True)):
+        alike = [each for each in new if (each.elastic is not None) is is_elastic]
+        new.update(zip(alike, map(_weigh, alike, _models(alike, overlaps)), strict=True))
+    while len(_WEIGHED) + len(new) > _MOST_WEIGHED and _WEIGHED:
+        # The oldest: those of jobs that still run come back at once.
+        del _WEIGHED[next(iter(_WEIGHED))]
+    _WEIGHED.update(new)
+    return [known or new[each] for each, known in zip(told, found, strict=True)]
+
+
+def _models(told: Sequence[_Told], overlaps: tuple[float, ...]) -> list[SpeedModel | None]:
+    """Of each: of what all of its program have shown, where it has one."""
+    shown: list[Seen] = []
+    places: list[int] = []
+    # Of those of no program none is looked up: to compare all that they have seen takes longer.
+    of_programs: dict[object, int] = {}
+    for each in told:
+        own, place = each.seen, len(shown)
+        if each.pool is None:
+            shown.append(own)
+        else:
+            key = (each.pool, own.batch, own.max_local_batch)
+            place = of_programs.setdefault(key, place)
+            if place == len(shown):
+                shown.append(Seen(each.pool.speeds, own.batch, own.max_local_batch))
+        places.append(place)
+    models = fit_all(shown, overlaps)
+    return [_of_one(each, models[place]) for each, place in zip(told, places, strict=True)]
+
+
+def _of_one(told: _Told, model: SpeedModel | None) -> SpeedModel | None:
+    """Of one job, where the model is of all of its program."""
+    if model is None or told.pool is None:
+        return model
+    own = measured(told.seen)
+    return model if own is None else model.of_one(own)
+
+
+def _weigh(told: _Told, model: SpeedModel | None) -> _Weighed | None:
+    if model is None:
+        return None
+    per_node, elastic = told.per_node, told.elastic
+    replicas = _sizes(*told.sizes, per_node, model.largest_seen)
+    chosen = [best_at(model, elastic, size, -(-size // per_node)) for size in replicas]
+    rates, batches = zip(*chosen, strict=True)
+    least = min(map(truediv, replicas, rates))
+    modest = told.sizes[0]
+    for size, rate in zip(replicas, rates, strict=True):
+        if size <= per_node and rate * least >= GOOD_USE * size:
+            modest = size
+    return _Weighed(model, Sizes(tuple(replicas), rates, batches), least, modest)
+
+
+def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> list[int]:
+    """Sizes that fill nodes, and those within one: others cross nodes for little."""
+    explored = -(-EXPLORED * largest_seen // per_node) * per_node
+    top = max(low, min(high, explored))
+    sizes = {low, now}
+    small = min(per_node, top)
+    sizes.update(range(low, small + 1, max(1, small // 8)))
+    nodes = 1
+    while nodes * per_node <= top:
+        sizes.add(nodes * per_node)
+        # Whole nodes one by one, later in steps of about a tenth: beyond, sizes are nearly alike.
+        nodes += max(1, nodes // 10)
+    sizes.add(top)
+    return sorted(size for size in sizes if low <= size <= high)
+
+
+def size_at(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
+    """The speed at a size, with the batch that trains fastest there where it may be chosen."""
+    return Size(replicas, *best_at(model, elastic, replicas, nodes))
+
+
+def best_at(
+    model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int
+) -> tuple[float, int | None]:
+    """Samples a second at a size, and the batch for that: None where it may not be chosen."""
+    if elastic is None:
+        return model.samples_per_s(replicas, nodes), None
+    best, chosen = 0.0, elastic.min
+    batches = batches_of(elastic, replicas)
+    if model.local_batches_seen < 2:
+        # One batch says nothing of what a larger one saves, so one is tried that wastes little.
+        useful = [batch for batch in batches if efficiency(elastic, batch) >= TRIED_EFFICIENCY]
+        batches = useful[-1:] or batches[:1]
+    for batch in batches:
+        rate = model.samples_per_s(replicas, nodes, batch) * efficiency(elastic, batch)
+        if rate > best:
+            best, chosen = rate, batch
+    return best, chosen
+
+
+def batches_of(elastic: ElasticBatch, replicas: int) -> Sequence[int]:
+    """Global batches to try: each replica has a sample, and `min` to `max` hold."""
+    step = elastic.step
+    low = max(elastic.min, replicas * step)
+    if low >= elastic.max:
+        return (elastic.max,)
+    count = 1 + math.ceil(math.log(elastic.max / low) / math.log(BATCH_STEP))
+    ratio = (elastic.max / low) ** (1 / (count - 1))
+    return tuple(dict.fromkeys(step * round(low * ratio**i / step) for i in range(count)))
+
+
+def efficiency(elastic: ElasticBatch, batch: int) -> float:
+    """How much a sample of a batch advances training against one of the smallest batch, at most 1.
+
+    Source:
+        Johnson et al., "AdaScale SGD", ICML 2020; Qiao et al., "Pollux", OSDI 2021.
+    """
+    scale = batch / elastic.min
+    total = elastic.grad_var + elastic.grad_sqr
+    if total <= 0:
+        return 1.0 / scale
+    return total / (elastic.grad_var / scale + elastic.grad_sqr) / scale
+
+
+def is_in_parts(job: Job) -> bool:
+    """Whether a job has parts of GPUs: how much of which card is left is not weighed."""
+    if job.workers.share is not None or (job.ps is not None and job.ps.share is not None):
+        return True
+    return bool(job.others) and any(group.share is not None for group in job.others)
+
+
+def not_weighed(job: Job, alike: Alike = NOBODY) -> str | None:
+    """Why a job gets a size without being weighed, for people; None if it is weighed."""
+    if is_in_parts(job):
+        return "has parts of GPUs: gets its smallest size"
+    if any(each.samples_per_s > 0 and each.replicas > 0 for each in job.telling.speeds):
+        return None
+    if alike.pool_of(job) is not None:
+        return None
+    if job.workers.placed:
+        return "tells no speed: keeps the size that it has"
+    return "tells no speed: starts with what was asked for, within an equal share"
+
+
+def may_be_stopped(job: Job) -> bool:
+    """Whether a job may lose all that it has.
+
+    One that tells nothing of its work is never stopped: stopped, it would seem to be new.
+    """
+    telling = job.telling
+    is_told = telling.remaining_samples is not None or telling.trained_samples is not None
+    return job.is_stoppable and is_told
+
+
+def may_be_moved(job: Job) -> bool:
+    """Whether workers that run may come to other nodes, which stops them for a moment."""
+    return job.is_movable and may_be_stopped(job)
+
+
+def _had_s(job: Job, least: float, now_s: float) -> float:
+    """Seconds of one replica that a job has had: of its samples where it tells them.
+
+    Else what its smallest size has done since it came, if it runs. That depends on nothing that a
+    plan changes: a job that seemed to have had less after it was changed would come to its turn
+    again, and be changed back.
+    """
+    if job.telling.trained_samples is not None:
+        return job.telling.trained_samples * least
+    return job.workers.min * max(0.0, now_s - job.submitted_s) if job.workers.placed else 0.0
+
+
+def _guess(had_s: float) -> float:
+    guess = FIRST_GUESS_S
+    while guess <= had_s:
+        guess *= GUESS_FACTOR
+    return guess
+
+
+def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
+    """The batch to change to at a size; None where the one in use does about as well."""
+    telling = offer.job.telling
+    if size.batch is None or telling.elastic_batch is None or offer.model is None:
+        return None
+    in_use = telling.global_batch_size
+    if in_use is None or in_use == size.batch:
+        return None if in_use == size.batch else size.batch
+    nodes = max(1, len(placement))
+    rate = offer.model.samples_per_s(size.replicas, nodes, in_use)
+    gained = size.samples_per_s / (rate * efficiency(telling.elastic_batch, in_use))
+    return size.batch if gained > 1 + BATCH_GAIN else None
+
+
+# What the policy `goodput` weighs: who comes first, and what a size of a job costs all others.
+
+
+PRICE: Final = 2.0
+"""Seconds that a second of the whole cluster costs each job behind: above 1, as more jobs come."""
+
+KEEP: Final = 0.1
+"""By how much another size has to be better than the one that a job has."""
+
+SETTLED_S: Final = 300.0
+"""A change has to pay for itself in as long as a job has kept its size, at the least in this."""
+
+AGE_S: Final = 24 * 3600.0
+"""A job that is so old is served as if it had half the work left."""
+
+
+def rank(offer: Offer, share: float, now_s: float) -> tuple[float, float, str]:
+    """For sorting: who has the least work left comes first, the older it is the sooner.
+
+    Args:
+        offer: The job.
+        share: The part of the cluster that one replica takes.
+        now_s: The time.
+    """
+    job = offer.job
+    age_s = max(0.0, now_s - job.submitted_s)
+    return (offer.work_s * share / (1 + age_s / AGE_S), job.submitted_s, job.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What replicas of one job cost those behind it, in seconds for each second that it has them.
+
+    Attributes:
+        each: For each replica, by what the cluster does in that time.
+        spare: Replicas that nobody behind would need for a modest size; all there could be, where
+            that does not count.
+        modest_mean: Replicas of such a size.
+    """
+
+    each: float
+    spare: int
+    modest_mean: float
+
+    def of(self, replicas: int) -> float:
+        """Its own second, and those of others."""
+        squeezed = replicas - self.spare if self.spare > 0 else replicas
+        return 1 + self.each * replicas + (squeezed if squeezed > 0 else 0) / self.modest_mean
+
+
+class Behind:
+    """The jobs not yet served: how many, and what they need to run at a modest size."""
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        sizes = [offer.modest for offer in offers]
+        self.jobs = len(sizes)
+        self._modest = sum(sizes)
+        self._modest_mean = max(1.0, self._modest / max(1, self.jobs))
+
+    def leave(self, offer: Offer) -> None:
+        """It is this one's turn."""
+        self.jobs -= 1
+        self._modest -= offer.modest
+
+    def price(self, share: float, at_most: int, *, is_guess: bool) -> Price:
+        """What they ask of a job whose replicas take such a share each.
+
+        A job that is known to have the least work left may take all, and be gone the sooner. One
+        that is only taken to have the least may go on for long, and leaves others room to run.
+
+        Args:
+            share: The part of the cluster that one replica takes.
+            at_most: How many of its replicas could have room.
+            is_guess: Whether its work is.
+        """
+        spare = at_most - self._modest if is_guess else at_most
+        return Price(PRICE * self.jobs * share, spare, self._modest_mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What sizes of a job cost, itself and others, until its work is done.
+
+    Attributes:
+        price: What each second costs.
+        rescale_s: What a change costs.
+        settled_s: In how long a change has to pay for itself; None for a job that starts.
+    """
+
+    remaining_samples: float
+    price: Price
+    rescale_s: float
+    settled_s: float | None
+
+    @classmethod
+    def of(cls, offer: Offer, price: Price, rescale_s: float, now_s: float) -> "Costs":
+        """Of the sizes of one job."""
+        job, settled_s = offer.job, None
+        if job.workers.placed and job.last_scaled_s is not None:
+            settled_s = max(SETTLED_S, now_s - job.last_scaled_s)
+        return cls(offer.remaining_samples, price, rescale_s, settled_s)
+
+    def unchanged(self, replicas: int, samples_per_s: float) -> float:
+        """Of the size that it has, where it is."""
+        seconds = self.remaining_samples / samples_per_s
+        return seconds * self.price.of(replicas) * (1 - KEEP)
+
+    def changed(self, replicas: int, samples_per_s: float) -> float:
+        """Of another."""
+        seconds, rescale_s = self.remaining_samples / samples_per_s, self.rescale_s
+        if self.settled_s is not None and seconds > self.settled_s:
+            rescale_s *= seconds / self.settled_s
+        return (seconds + rescale_s) * self.price.of(replicas)

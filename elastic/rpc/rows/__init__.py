@@ -1,1 +1,0 @@
-"""Rows of embeddings on the wire, and handed over in memory."""
