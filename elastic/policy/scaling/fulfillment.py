@@ -88,7 +88,7 @@ class _Planning:
 
     def _share_out(self) -> None:
         """Until nothing changes: each round starts somebody, or leaves the scores more equal."""
-        before = -1
+        before, in_vain = -1, None
         while before != self._board.mark():
             before = self._board.mark()
             self._claims.serve()
@@ -97,8 +97,13 @@ class _Planning:
             self._relieve()
             for workers in filter(self._has_minimum, self._standings.job_of):
                 self._add_servers(workers)
+            if in_vain == (self._board.mark(), self._claims.kept):
+                break
             self._grow()
+            grown = self._board.mark()
             self._level()
+            # All that could change has been looked at as it stands now, if nothing has since.
+            in_vain = (grown, self._claims.kept) if grown == self._board.mark() else None
 
     def _trim(self, workers: Seats) -> None:
         """Down to a maximum that was lowered."""

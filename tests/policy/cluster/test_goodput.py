@@ -100,6 +100,18 @@ def test_what_scales_better_gets_more_beside_one_like_it_in_work():
     assert sizes["good"] > sizes["poor"] > 0
 
 
+def test_one_known_to_be_the_shortest_may_take_the_room_of_those_behind_and_one_guessed_to_be_not():
+    def sizes(telling):
+        jobs = [job("short", work=1e4, telling=telling(0.0))]
+        jobs += [job(name, telling=telling(1e6)) for name in ("b", "c")]
+        return planned(jobs)
+
+    known = sizes(lambda trained: {})
+    guessed = sizes(lambda trained: {"remaining_samples": None, "trained_samples": trained})
+    assert known == {"short": 12, "b": 4, "c": 0}
+    assert guessed == {"short": 8, "b": 4, "c": 4}
+
+
 def test_a_running_job_gives_way_for_a_waiting_one_that_ends_sooner():
     holding_all = {f"n{i:04}": 4 for i in range(4)}
     sizes = planned([job("long", placement=holding_all, work=1e8), job("short", work=1e4)])
