@@ -486,12 +486,12 @@ def _hint(context: click.Context, job: str, board: BoardInCluster, port: int) ->
     choice = cluster_choice(context)
     given = [("--kubeconfig", choice.kubeconfig), ("--context", choice.context)]
     where = [part for name, value in given if value for part in (name, value)]
-    tensorboard = [
+    forward = [
         *("kubectl", *where, "--namespace", board.namespace, "port-forward"),
         *(f"pod/{board.pod}", f"{port or ''}:{board.port}"),
     ]
     address = f"http://localhost:{port}/" if port else "the address that it prints"
     return (
         f"TensorBoard of job {job} runs in pod {board.pod}{board.note and f' ({board.note})'}. "
-        f"While this runs\n  {shlex.join(tensorboard)}\nit is at {address}"
+        f"While this runs\n  {shlex.join(forward)}\nit is at {address}"
     )

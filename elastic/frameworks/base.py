@@ -208,7 +208,7 @@ class Model(Values, Protocol):
         """Write the model for use without this project; returns what was written.
 
         Keras: a `.keras` file or a SavedModel; torch: the state_dict as safetensors. See
-        `elastic.spec.values` for what `path` says.
+        `elastic.spec.values.export_target` for what `path` says.
         """
 
 

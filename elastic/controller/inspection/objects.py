@@ -18,8 +18,9 @@ from elastic.controller.machinery.registration import full_name
 from elastic.controller.resources.common import Condition, seconds_of
 from elastic.errors import JobNotFoundError, JobSpecError, PlatformError
 from elastic.platforms.base import LogLine, Platform, StillAliveError, unheard
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, end_group
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import EVENTS, PODS, Manifest
+from elastic.platforms.kubernetes.groups import end_group
 from elastic.platforms.kubernetes.job.logs import Manner, follow_logs, read_logs, read_previous_logs
 from elastic.platforms.kubernetes.job.objects import listed_jobs
 from elastic.platforms.kubernetes.job.platform import KubernetesPlatform

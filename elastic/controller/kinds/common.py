@@ -189,9 +189,9 @@ def deadline_in_s(started_s: float, active_deadline_s: int | None, now_s: float)
     return None if active_deadline_s is None else max(0.0, started_s + active_deadline_s - now_s)
 
 
-def removal_in_s(pod_ended_s: float, ttl_s: int | None, now_s: float) -> float | None:
+def removal_in_s(ended_s: float, ttl_s: int | None, now_s: float) -> float | None:
     """Seconds until a job that has ended is to be removed, 0 once it is; None for never."""
-    return None if ttl_s is None else max(0.0, pod_ended_s + ttl_s - now_s)
+    return None if ttl_s is None else max(0.0, ended_s + ttl_s - now_s)
 
 
 def soonest(*waits_s: float | None) -> float | None:

@@ -27,9 +27,10 @@ from elastic.controller.reconciling import (
     Rejection,
 )
 from elastic.errors import PlatformError
-from elastic.platforms.kubernetes.api.cluster import Cluster, end_group
+from elastic.platforms.kubernetes.api.cluster import Cluster
 from elastic.platforms.kubernetes.api.resources import Manifest, Resource
 from elastic.platforms.kubernetes.api.transport import BUSY, CONFLICT, RefusedError
+from elastic.platforms.kubernetes.groups import end_group
 from elastic.platforms.kubernetes.objects.names import groups_among
 
 logger = logging.getLogger(__name__)

@@ -122,14 +122,14 @@ def _deleted(pod: Manifest, resource: ResourceOwner | None) -> Finding:
     return Finding(JobPhase.RECOVERING, pods.MASTER_DELETED, message)
 
 
-def not_made(resource: ResourceOwner, one_has_begun: bool) -> Finding:
+def not_made(resource: ResourceOwner, has_begun: bool) -> Finding:
     """What is to be said of a job without a master's pod, which its resource has made again.
 
     Args:
         resource: That the job was made from.
         has_begun: A master has told of itself before.
     """
-    if one_has_begun:
+    if has_begun:
         message = f"the master pod is gone: {_remade(resource)}"
         return Finding(JobPhase.RECOVERING, "MasterLost", message)
     message = f"the controller has yet to make the master of {resource.kind} {resource.name}"
@@ -236,7 +236,7 @@ def _why(pod: Manifest, terminated: Mapping[str, Any]) -> str:
     return message or f"exit code {terminated.get('exitCode')}"
 
 
-def one_has_begun(published: JobStatus | None) -> bool:
+def job_has_begun(published: JobStatus | None) -> bool:
     """Whether a master of this submission has ever told of itself."""
     # A resumed job has the status of its earlier submission until then, as Pending.
     return published is not None and published.phase is not JobPhase.PENDING
@@ -417,7 +417,7 @@ def _job_status(
     if master is None and base.phase is JobPhase.SUSPENDED and not _control_of(record).cancelled:
         # Whoever looks after the job has ended its master, and will make another one.
         return base
-    has_begun = bool(problem) or one_has_begun(published)
+    has_begun = bool(problem) or job_has_begun(published)
     spec, control = _spec_of(record), _control_of(record)
     finding: Finding | None
     if master is None and submission.owner is not None:

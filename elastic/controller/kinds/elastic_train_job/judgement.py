@@ -38,7 +38,7 @@ from elastic.controller.resources.common import (
 )
 from elastic.controller.resources.elastic_train_job import ElasticTrainJobSpec, Remembered
 from elastic.platforms.kubernetes.api.resources import PODS, Manifest
-from elastic.platforms.kubernetes.masters import REPORT_S, end_of, job_status, one_has_begun
+from elastic.platforms.kubernetes.masters import REPORT_S, end_of, job_has_begun, job_status
 from elastic.platforms.kubernetes.objects.manifests import spec_for_pods
 from elastic.platforms.kubernetes.pods import needs_pods, why_failed, with_seen_workers
 from elastic.policy.accounts import as_of
@@ -267,7 +267,7 @@ def _what_follows(view: View) -> str:
 
 def _note_without_state(view: View, what: str) -> Iterator[Note]:
     """That a job has nothing to go on from, where that matters."""
-    if state_volume(view.job.spec.volume) is not None or not one_has_begun(view.published):
+    if state_volume(view.job.spec.volume) is not None or not job_has_begun(view.published):
         return
     message = f"{KIND} {view.job.name} has no volume for its state (spec.state): {what}"
     yield Note("BeginsAgain", message, EventType.WARNING)
@@ -290,7 +290,7 @@ def find(view: View) -> Found:
     if view.is_suspended:
         message = "its master keeps its newest version and ends"
         return Found(told.model_copy(update={"reason": SUSPENDING, "message": message}))
-    if told.phase in _BEFORE_A_MASTER and one_has_begun(view.published):
+    if told.phase in _BEFORE_A_MASTER and job_has_begun(view.published):
         # The next master of a job waits, or has told nothing yet.
         told = told.entering(JobPhase.RECOVERING, told.reason, told.message)
     return Found(told, _start_in_s(view))
@@ -344,7 +344,7 @@ def _without_master(view: View) -> JobStatus:
         return job_status(view.record, view.status_map, None, view.now_s)
     if view.is_suspended:
         return _base_or_suspended(view, base)
-    if not one_has_begun(view.published):
+    if not job_has_begun(view.published):
         message = f"its master's pod is about to be made{_after_pause(view)}"
         return base.entering(JobPhase.PENDING, SUBMITTING, message)
     if base.phase is JobPhase.SUSPENDED:
@@ -370,7 +370,7 @@ def _suspended(base: JobStatus) -> JobStatus:
 def _in_between(view: View) -> JobStatus:
     """A job whose master has just ended, and may have published how the job has."""
     base = _base(view)
-    if not one_has_begun(view.published):
+    if not job_has_begun(view.published):
         return base
     return _recovering(base, "its master has ended, and what it has published is on its way")
 
@@ -397,7 +397,7 @@ def pause_left_s(view: View) -> float:
 
 def _start_in_s(view: View) -> float | None:
     """Seconds until a master that has not begun is waited for no more; None where it has."""
-    if one_has_begun(view.published) or view.master is None:
+    if job_has_begun(view.published) or view.master is None:
         return None
     created_s = seconds_of(view.master["metadata"]["creationTimestamp"])
     left_s = created_s + view.job.spec.start_timeout + REPORT_S + _TICK_S - view.now_s

@@ -50,7 +50,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
-from elastic.platforms.kubernetes.masters import one_has_begun
+from elastic.platforms.kubernetes.masters import job_has_begun
 from elastic.platforms.kubernetes.objects import names
 from elastic.platforms.kubernetes.objects.manifests import dump_control
 from elastic.platforms.kubernetes.objects.names import QUEUE_LABEL, TRAIN_JOB_LABEL, groups_among
@@ -241,7 +241,7 @@ def _suspension(view: View) -> Iterator[Action]:
 def _publication_of_suspension(view: View) -> Iterator[Action]:
     """Tell those who ask without a controller; the next master finds it as it was left."""
     told = view.published
-    if told is None or not one_has_begun(told) or told.phase.is_final:
+    if told is None or not job_has_begun(told) or told.phase.is_final:
         return
     if told.phase is not JobPhase.SUSPENDED:
         # From now on it waits for its user.

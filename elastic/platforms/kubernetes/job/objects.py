@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from elastic.errors import JobExistsError, JobNotFoundError, PlatformError
 from elastic.platforms.base import JobControl, StillAliveError, unheard
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, end_group
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import (
     CONFIGMAPS,
     EVENTS,
@@ -23,6 +23,7 @@ from elastic.platforms.kubernetes.api.resources import (
     Manifest,
     Resource,
 )
+from elastic.platforms.kubernetes.groups import end_group
 from elastic.platforms.kubernetes.masters import (
     STATUS_UNREADABLE,
     job_status,

@@ -153,7 +153,7 @@ def _pod_that_tells(read_pod: Callable[[], Manifest], lives: list[Life]) -> Mani
 
 def _too_late(pod: Manifest, status: JobStatus | None, timeout_s: float) -> EndJob | None:
     """The end of a job that everybody else has taken for failed by now."""
-    if masters.one_has_begun(status) or not masters.has_missed_its_start(
+    if masters.job_has_begun(status) or not masters.has_missed_its_start(
         pod, timeout_s, time.time()
     ):
         return None
@@ -191,7 +191,7 @@ def _read(path: Path, status: JobStatus | None) -> Account:
     try:
         return Account.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        told = status if masters.one_has_begun(status) else None
+        told = status if masters.job_has_begun(status) else None
         return Account() if told is None else Account(history=told.master_history)
     except (OSError, ValidationError) as error:
         # Only counts are lost with it: the job may restart more often than it would have.

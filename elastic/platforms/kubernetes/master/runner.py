@@ -10,8 +10,9 @@ from typing import Final
 
 from elastic.errors import PlatformError
 from elastic.platforms.base import NO_FENCE, Fence, JobControl, Replica, ReplicaId, UntoldEnds
-from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError, end_group
+from elastic.platforms.kubernetes.api.cluster import Cluster, RefusedError
 from elastic.platforms.kubernetes.api.resources import Manifest
+from elastic.platforms.kubernetes.groups import end_group
 from elastic.platforms.kubernetes.master.launches import (
     ControlWatch,
     Create,
