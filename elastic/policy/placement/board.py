@@ -37,6 +37,7 @@ class Seats:
         job: Its job's key.
         size: How many there are to be.
         placed: How many have a node.
+        placed_before: How many had one when the snapshot was taken.
         counts: By the number of the node.
         outside: By the names of nodes that take no pods any more.
         cards: By node and card, where they have parts of cards.
@@ -53,6 +54,7 @@ class Seats:
         "limits",
         "outside",
         "placed",
+        "placed_before",
         "shape",
         "size",
     )
@@ -60,7 +62,7 @@ class Seats:
     def __init__(self, job: str, group: Group, shape: Shape, *, can_leave: bool = False) -> None:
         self.job, self.group, self.shape = job, group, shape
         self.size = group.replicas
-        self.placed = 0
+        self.placed = self.placed_before = 0
         self.counts: dict[int, int] = {}
         self.outside: dict[str, int] = {}
         self.cards: dict[int, dict[str, int]] = {}
@@ -325,15 +327,18 @@ class Board:
         return (pod.node or "", pod.card or "~", share, needs, _bounded(pod.limits), rules)
 
     def _seat_job(self, job: Job) -> JobSeats:
-        seats = [self._seat_group(job, group) for group in job.groups]
+        key = job.key
+        seats = [
+            self._seat_group(key, group, can_leave=group is job.workers) for group in job.groups
+        ]
         num_others = len(job.others)
         ps = seats[num_others] if job.ps is not None else None
         return JobSeats(job, seats[-1], ps, tuple(seats[:num_others]), tuple(seats))
 
-    def _seat_group(self, job: Job, group: Group) -> Seats:
+    def _seat_group(self, job: str, group: Group, *, can_leave: bool) -> Seats:
         shape = self.rooms.shape(group.requests, group.share, group.rules)
-        seats = Seats(job.key, group, shape, can_leave=group is job.workers)
-        seats.placed = group.placed
+        seats = Seats(job, group, shape, can_leave=can_leave)
+        seats.placed = seats.placed_before = group.placed
         for name, count in sorted(group.placement.items()):
             if (node := self.rooms.numbers.get(name)) is None:
                 seats.outside[name] = count
@@ -426,7 +431,7 @@ def decisions_of(board: Board, reasons: Mapping[str, str]) -> tuple[Decision, ..
         found = {each: after[each] for each in job.all if each in moved}
         waits = bool(left) and not left.isdisjoint(_gained(found))
         decisions.append(_decision(board, job, reasons.get(job.key, ""), found, waits=waits))
-    gives = {job.key: job.workers.placed <= job.workers.group.placed for job in changed}
+    gives = {job.key: job.workers.placed <= job.workers.placed_before for job in changed}
     # What gives room comes before what takes it.
     return tuple(sorted(decisions, key=lambda each: (not gives[each.job], each.job)))
 
@@ -451,7 +456,7 @@ def _decision(
 
 
 def _has_other_size(seats: Seats) -> bool:
-    return seats.size != seats.group.replicas or seats.placed != seats.group.placed
+    return seats.size != seats.group.replicas or seats.placed != seats.placed_before
 
 
 def _is_elsewhere(seats: Seats, after: Placement) -> bool:
@@ -553,7 +558,7 @@ def nodes_text(board: Board, job: JobSeats) -> str:
 def change_of(workers: Seats) -> int:
     """How many more workers a job is to have; a job that had none had none to have either."""
     group = workers.group
-    return workers.size - (group.replicas if group.placed else 0)
+    return workers.size - (group.replicas if workers.placed_before else 0)
 
 
 def changed_text(workers: Seats, why: str) -> str:

@@ -42,10 +42,10 @@ class Spare:
         if givers is None:
             givers = (job.workers for job in board.jobs)
         self._surplus = {workers: workers.surplus for workers in givers}
+        rows = spare_rows(board, may_leave, self._surplus)
         self._seen = len(board.touched)
         for pool in board.rooms.pools:
-            rows = [spare_row(board, node, may_leave) for node in pool.nodes]
-            self._trees[pool] = MaxTree(rows, len(board.rooms.columns))
+            self._trees[pool] = board.rooms.tree(pool, rows)
 
     def could_hold(self, shape: Shape) -> bool:
         """Whether any node could hold such a pod."""
@@ -95,7 +95,7 @@ class Spare:
         places, board, may_leave = self._board.rooms.pool_of, self._board, self._may_leave
         for node in stale:
             pool, at = places[node]
-            self._trees[pool].replace(at, spare_row(board, node, may_leave))
+            self._trees[pool].replace(at, _spare_row(board, node, may_leave))
 
 
 def _affected(seats: Seats, least: int) -> list[int]:
@@ -103,25 +103,66 @@ def _affected(seats: Seats, least: int) -> list[int]:
     return [node for node, count in seats.counts.items() if count > least]
 
 
-def spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
-    """By column, what a node would have free if all left it that may; of cards at most so much."""
-    row, part, gpu = list(board.rooms.free[node]), board.rooms.part, board.rooms.gpu
-    cards: set[str] = set()
+def spare_rows(board: Board, may_leave: MayLeave, givers: Iterable[Seats]) -> list[list[int]]:
+    """By node and column, what it would have free if all left it that may; of cards at most so
+    much.
+
+    Args:
+        board: The cluster.
+        may_leave: How many leave a node.
+        givers: The workers of whom any may.
+    """
+    rows = [list(row) for row in board.rooms.free]
+    leaving: dict[Shape, dict[int, int]] = {}
+    cards: dict[int, set[str]] = {}
+    for seats in givers:
+        if seats.surplus <= 0:
+            continue
+        # Most are of a few shapes, and on the same nodes: they are added up before rows are.
+        by_node = leaving.setdefault(seats.shape, {})
+        for node in seats.counts:
+            if (count := may_leave(seats, node)) > 0:
+                by_node[node] = by_node.get(node, 0) + count
+                if seats.cards:
+                    cards.setdefault(node, set()).update(seats.cards[node])
+    for shape, by_node in leaving.items():
+        for node, count in by_node.items():
+            _leave(board, shape, count, rows[node])
+    if board.rooms.part is not None:
+        for node, row in enumerate(rows):
+            _free_cards(board, row, cards.get(node, ()))
+    return rows
+
+
+def _spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
+    """Of one node."""
+    row, cards = list(board.rooms.free[node]), set[str]()
     for seats in board.residents[node]:
         if not seats.can_leave or seats.placed <= seats.group.min:
             continue
-        leaving = may_leave(seats, node)
-        if leaving <= 0:
-            continue
-        for column, need in seats.shape.needs:
-            if column == part:
+        if (count := may_leave(seats, node)) > 0:
+            _leave(board, seats.shape, count, row)
+            if seats.cards:
                 cards.update(seats.cards[node])
-            else:
-                row[column] += need * leaving
-    row[gpu] += MILLI * len(cards)
-    if part is not None and row[gpu] >= MILLI:
-        row[part] = MILLI
+    if board.rooms.part is not None:
+        _free_cards(board, row, cards)
     return row
+
+
+def _leave(board: Board, shape: Shape, count: int, row: list[int]) -> None:
+    """Count what so many free of a node, but for parts of cards."""
+    part = board.rooms.part
+    for column, need in shape.needs:
+        if column != part:
+            row[column] += need * count
+
+
+def _free_cards(board: Board, row: list[int], cards: Collection[str]) -> None:
+    part, gpu = board.rooms.part, board.rooms.gpu
+    assert part is not None, "somebody has parts"
+    row[gpu] += MILLI * len(cards)
+    if row[gpu] >= MILLI:
+        row[part] = MILLI
 
 
 def make_room(
@@ -517,7 +558,7 @@ def _seating(
         for node in nodes:
             needs[node] = _needs(board, shape, node)
             if node not in today:
-                today[node] = spare_row(board, node, may_leave)
+                today[node] = _spare_row(board, node, may_leave)
                 empty[node] = _without(board, node, held.get(node, ()))
         heap = [order(node) for node in nodes if _fits(needs[node], empty[node])]
         heapq.heapify(heap)

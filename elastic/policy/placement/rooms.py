@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from operator import gt
 from string import ascii_lowercase
 from typing import Final
@@ -68,10 +69,12 @@ class MaxTree:
         for column in range(num_columns):
             # Nothing needs less than 0, so that a leaf without a row is never found.
             unused = [-1] * (self._width - len(self._rows))
-            most = [0] * self._width + [row[column] for row in self._rows] + unused
-            for at in range(self._width - 1, 0, -1):
-                left, right = most[2 * at], most[2 * at + 1]
-                most[at] = left if left > right else right
+            level = [row[column] for row in self._rows] + unused
+            levels = [level]
+            while len(level) > 1:
+                level = list(map(max, level[::2], level[1::2]))
+                levels.append(level)
+            most = [0, *chain.from_iterable(reversed(levels))]
             self._columns.append(most)
         self._sought: dict[Needs, _Sought] = {}
         self._grown: list[int] = []
@@ -404,7 +407,7 @@ class Rooms:
     def shape(self, requests: Amounts, share: Share | None, rules: Rules) -> Shape:
         """What a pod of the snapshot needs."""
         number = self.rules_number(rules)
-        key = (tuple(sorted(requests.items())), share, number)
+        key = (frozenset(requests.items()), share, number)
         found = self._shapes.get(key)
         if found is None:
             needs = {PODS: 1} | dict(requests) | ({PART: share.milli} if share else {})

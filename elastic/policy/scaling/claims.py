@@ -3,9 +3,9 @@
 They give one worker at a time, and never below their minimum.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice, permutations
+from itertools import chain, islice, permutations
 from typing import Final, NamedTuple
 
 from elastic.policy.cluster import Note
@@ -62,10 +62,10 @@ class Giving:
 
     def taken_above(self, shape: Shape, floor: ExactScore) -> Room | None:
         """Room that was taken from jobs none of which comes to a score below the floor."""
-        most = next(self._standings.most_fulfilled(), None)
-        if most is None or not floor.is_below(exact_score(most.group, most.placed)):
-            return None
-        if not self._spare.could_hold(shape):
+        givers = self._above(floor)
+        # Who could give is known at once, and what each node could have free is not.
+        first = next(givers, None)
+        if first is None or not self._spare.could_hold(shape):
             return None
 
         def may_leave(seats: Seats, node: int) -> int:
@@ -73,15 +73,19 @@ class Giving:
                 return 0
             return min(seats.counts.get(node, 0), seats.placed - least_size(seats.group, floor))
 
-        for giver in islice(self._standings.most_fulfilled(), MOST_GIVERS):
-            if not floor.is_below(exact_score(giver.group, giver.placed)):
-                return None
-            if giver.placed <= least_size(giver.group, floor):
-                continue
+        for giver in chain((first,), givers):
             for node in self._nodes_of(giver, shape):
                 if room := self._made(shape, node, may_leave):
                     return room
         return None
+
+    def _above(self, floor: ExactScore) -> Iterator[Seats]:
+        """Who can give one and does not fall below a score, of the most fulfilled ones."""
+        for giver in islice(self._standings.most_fulfilled(), MOST_GIVERS):
+            if not floor.is_below(exact_score(giver.group, giver.placed)):
+                return
+            if giver.placed > least_size(giver.group, floor):
+                yield giver
 
     def _taken(self, shape: Shape, skip: frozenset[int]) -> Room | None:
         """Room on a node of the most fulfilled job that can help, else on any."""

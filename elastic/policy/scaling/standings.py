@@ -301,7 +301,7 @@ class Reasons:
             return changed_text(job.workers, self._down.get(key, "no node has room for them"))
         if change > 0:
             return changed_text(job.workers, self._up.get(key, "room for all that it waited for"))
-        return "as many as before, on other nodes" if job.workers.group.placed else "has nodes now"
+        return "as many as before, on other nodes" if job.workers.placed_before else "has nodes now"
 
 
 def _short_of_least(job: JobSeats) -> str:
