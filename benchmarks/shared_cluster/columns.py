@@ -25,6 +25,7 @@ from elastic.policy.cluster import (
     Telling,
 )
 from elastic.policy.scaling.goodput import Goodput
+from elastic.policy.scaling.offers import shown_by
 
 _NODES: Final = tuple(Node(f"n{index:02}", {GPU: GPUS_A_NODE * MILLI}) for index in range(NODES))
 _ONE_GPU: Final = {GPU: MILLI}
@@ -36,10 +37,10 @@ class GoodputColumn:
 
     Attributes:
         knows_work: Whether jobs tell how many samples they still have to be trained on: with their
-            users' batches exactly and from their submission on, as a master knows its epochs and
-            records before it has any worker; with a batch that may be chosen, what is left at
-            the present worth of a sample, once they have run. All tell what they measured at the
-            sizes and batches they ran at, and nothing else.
+            users' batches exactly, and where a batch may be chosen those that the smallest would
+            take. They do so from their submission on, as a master knows its epochs and records
+            before it has any worker. All tell what they measured at the sizes and batches they
+            ran at, with a batch that may be chosen their gradients too, and nothing else.
         has_elastic_batch: Whether the policy may choose batches, or the users' are kept.
         rescale_s: What a change of size costs, which jobs tell.
         is_stoppable: Whether running jobs may be stopped, as the published policies do.
@@ -83,12 +84,17 @@ class GoodputColumn:
         """What is known of jobs that have ended, by what they are alike in."""
         if not self.is_alike_known:
             return {}
+        ended = [job for job in jobs if job.ended_s is not None]
         measured: dict[str, dict[tuple[int, int, int], Measured]] = {}
-        for job in jobs:
-            if job.ended_s is not None:
-                application = job.request.application
-                measured.setdefault(application, {}).update(job.measured)
-        return {application: Shown(_speeds(each)) for application, each in measured.items()}
+        tellings: dict[str, list[Telling]] = {}
+        for job in ended:
+            application = job.request.application
+            measured.setdefault(application, {}).update(job.measured)
+            tellings.setdefault(application, []).append(self._telling(job, job.asked_batch))
+        return {
+            application: replace(shown_by(tellings[application]), speeds=_speeds(each))
+            for application, each in measured.items()
+        }
 
     def _worth(self, job: SimulatedJob) -> float:
         """Samples of this batch that are worth a step of the smallest now; of that where any may
@@ -133,15 +139,8 @@ class GoodputColumn:
             telling=self._telling(job, batch),
             is_stoppable=self.is_stoppable,
             is_movable=self.is_movable,
-            program=self._program(job),
+            program=request.application if self.is_alike_known else None,
         )
-
-    def _program(self, job: SimulatedJob) -> str | None:
-        """As the cluster names it: what a size is worth to a job that chooses its batch depends on
-        its gradients, which one that has not begun does not know.
-        """
-        is_vague = self._is_elastic(job) and job.gradients is None
-        return job.request.application if self.is_alike_known and not is_vague else None
 
     def _telling(self, job: SimulatedJob, batch: int) -> Telling:
         telling = Telling(
@@ -150,20 +149,23 @@ class GoodputColumn:
             global_batch_size=batch,
             max_local_batch=job.profile.max_local_batch,
         )
-        if self.knows_work and not self._is_elastic(job):
-            left = job.samples_left(batch)
-            telling = replace(telling, remaining_samples=left, total_samples=job.samples(batch))
-        if job.gradients is None:
-            return telling
-        worth = self._worth(job)
-        telling = replace(telling, trained_samples=job.progress * worth)
         if self._is_elastic(job):
             sizes = job.profile.min_batch, job.profile.max_batch
-            telling = replace(telling, elastic_batch=ElasticBatch(*sizes, *job.gradients))
-            if self.knows_work:
-                left, total = job.remaining * worth, job.profile.ends[-1] * worth
-                telling = replace(telling, remaining_samples=left, total_samples=total)
-        return telling
+            batches = ElasticBatch(*sizes, *(job.gradients or ()))
+            telling = replace(telling, elastic_batch=batches)
+        if self.knows_work:
+            left, total = self._samples(job, batch)
+            telling = replace(telling, remaining_samples=left, total_samples=total)
+        if job.gradients is None:
+            return telling
+        return replace(telling, trained_samples=job.progress * self._worth(job))
+
+    def _samples(self, job: SimulatedJob, batch: int) -> tuple[float, float]:
+        """That are left, and of the whole job."""
+        if not self._is_elastic(job):
+            return job.samples_left(batch), job.samples(batch)
+        smallest = job.profile.min_batch
+        return job.remaining * smallest, job.profile.ends[-1] * smallest
 
 
 def _speeds(measured: Mapping[tuple[int, int, int], Measured]) -> tuple[Speed, ...]:

@@ -6,6 +6,7 @@ what was decided.
 """
 
 import gc
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -315,15 +316,44 @@ class ElasticBatch:
         min: The batch that its user chose, in samples.
         max: The largest that the user allows.
         grad_sqr: Squared length of the mean gradient.
-        grad_var: Variance of the gradient of a batch of `min`.
+        grad_var: Variance of the gradient of a batch of `min`; both are 0 until it has measured
+            them.
         step: What batches are whole multiples of, and a replica computes at least.
     """
 
     min: int
     max: int
-    grad_sqr: float
-    grad_var: float
+    grad_sqr: float = 0.0
+    grad_var: float = 0.0
     step: int = 1
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything is known of its gradients."""
+        return self.grad_sqr > 0 or self.grad_var > 0
+
+    @property
+    def gradients(self) -> "Gradients | None":
+        """The same for any smallest batch; None until it has measured them."""
+        return Gradients(self.grad_sqr, self.grad_var * self.min) if self.is_measured else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """How much the gradients of a program differ, which says what its larger batches are worth.
+
+    Attributes:
+        sqr: Squared length of the mean gradient.
+        var: Variance of the gradient of one sample.
+    """
+
+    sqr: float
+    var: float
+
+    @property
+    def noise(self) -> float:
+        """Samples of a batch in which variance and gradient weigh the same."""
+        return self.var / self.sqr if self.sqr > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +387,11 @@ class Shown:
 
     Attributes:
         speeds: What was seen, in any order.
+        gradients: Of those that choose their batches; None where none has measured them.
     """
 
     speeds: tuple[Speed, ...] = ()
+    gradients: Gradients | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -622,9 +622,6 @@ class _Recorded:
         fleet = [role.name for role in FLEET if role.limits(spec).maximum]
         master, *others = [_role(job, name) for name in (MASTER, *fleet)]
         workers = next(each for each in others if each.name == WORKER)
-        telling = _telling(spec, self.told)
-        # What a size is worth depends on gradients that such a job has still to measure.
-        is_vague = spec.batch_range is not None and telling.elastic_batch is None
         return JobReading(
             kind_of(submission),
             spec.job_name,
@@ -634,9 +631,9 @@ class _Recorded:
             (master, *(each for each in others if each.name != WORKER)),
             {each.name: _labels(spec.job_name, each.name) for each in (master, *others)},
             scaled_s=self.control.autoscaled_s,
-            telling=telling,
+            telling=_telling(spec, self.told),
             is_stoppable=not spec.num_workers.minimum,
-            program=None if is_vague else program_of(spec, submission.image),
+            program=program_of(spec, submission.image),
         )
 
 
@@ -704,12 +701,18 @@ def _labels(job_name: str, role: str) -> dict[str, str]:
 
 def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
     """What goodput is made of: its speeds, what is left of it, what a change costs."""
-    if told is None or not told.progress.records_total:
-        return Telling()
-    done, total = told.progress.records_done, told.progress.records_total
+    chosen = None if told is None else told.scaling.batch
     first = spec.minibatch_size * spec.gradients_per_update
-    batch = first if told.scaling.batch is None else told.scaling.batch.records
-    return Telling(
+    known = Telling(
+        global_batch_size=first if chosen is None else chosen.records,
+        max_local_batch=spec.minibatch_size,
+        elastic_batch=_elastic_batch(spec, chosen),
+    )
+    if told is None or not told.progress.records_total:
+        return known
+    done, total = told.progress.records_done, told.progress.records_total
+    return replace(
+        known,
         speeds=tuple(
             Speed(each.workers, max(1, each.nodes), each.samples_per_s, each.batch or first)
             for each in told.scaling.speeds
@@ -717,16 +720,15 @@ def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
         remaining_samples=float(max(0, total - done)),
         total_samples=float(total),
         rescale_s=told.scaling.rescale_s,
-        global_batch_size=batch,
-        max_local_batch=spec.minibatch_size,
-        elastic_batch=_elastic_batch(spec, told.scaling.batch),
         trained_samples=float(done),
     )
 
 
 def _elastic_batch(spec: JobSpec, told: BatchStatus | None) -> ElasticBatch | None:
     """What its master chooses the batch by, with the same function as the policy."""
-    if spec.batch_range is None or told is None:
+    if spec.batch_range is None:
         return None
-    noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
+    noise = GradientNoise()
+    if told is not None:
+        noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
     return elastic_batch(spec.batch_range, spec.minibatch_size, noise)

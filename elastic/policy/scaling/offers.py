@@ -7,12 +7,20 @@ one was seen to do at a size the others would do there too.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 from operator import truediv
 from typing import Final
 
-from elastic.policy.cluster import ElasticBatch, Job, Placement, Shown, Speed, Telling
+from elastic.policy.cluster import (
+    ElasticBatch,
+    Gradients,
+    Job,
+    Placement,
+    Shown,
+    Speed,
+    Telling,
+)
 from elastic.policy.scaling.speed import (
     FREE_TRIALS,
     OVERLAPS,
@@ -36,13 +44,36 @@ class Alike:
 
     Attributes:
         pools: Of those that anybody has told speeds of.
+        gradients: Of those of which anybody has measured gradients.
     """
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
+    gradients: Mapping[str, Gradients] = field(default_factory=dict)
 
     def pool_of(self, job: Job) -> Pool | None:
-        """None where a job is of no program, or nobody has told speeds of it."""
-        return None if job.program is None else self.pools.get(job.program)
+        """None where a job is of no program, or nobody has told speeds of it.
+
+        None as well for one that chooses its batch, as long as no gradients are known: they decide
+        what its sizes are worth.
+        """
+        if job.program is None:
+            return None
+        if job.telling.elastic_batch is not None and self.batch_of(job) is None:
+            return None
+        return self.pools.get(job.program)
+
+    def batch_of(self, job: Job) -> ElasticBatch | None:
+        """The batches of a job, by the gradients of its like until it has measured its own.
+
+        None where it may not choose, or nothing is known to choose by.
+        """
+        batch = job.telling.elastic_batch
+        if batch is None or batch.is_measured:
+            return batch
+        known = None if job.program is None else self.gradients.get(job.program)
+        if known is None:
+            return None
+        return replace(batch, grad_sqr=known.sqr, grad_var=known.var / batch.min)
 
 
 NOBODY: Final = Alike()
@@ -70,20 +101,38 @@ def alike_of(jobs: Iterable[Job], shown: Mapping[str, Shown]) -> Alike:
         if job.program is not None:
             by_program.setdefault(job.program, []).append(job)
     pools: dict[str, Pool] = {}
+    gradients: dict[str, Gradients] = {}
     for program, members in by_program.items():
         others = shown.get(program)
         # One that is the only one of its program has nothing to learn of others.
         if others is None and len(members) == 1:
             continue
-        sizes = _gathered([*([others] if others else ()), *(job.telling for job in members)])
-        if sizes:
+        tellings = [*([others] if others else ()), *(job.telling for job in members)]
+        if sizes := _gathered(tellings):
             pools[program] = _pool(sizes)
-    return Alike(pools)
+        if (least := _least_noisy(tellings)) is not None:
+            gradients[program] = least
+    return Alike(pools, gradients)
 
 
 def shown_by(tellings: Iterable[Telling]) -> Shown:
     """What jobs of one program told, each size once."""
-    return Shown(_speeds(_gathered(tellings)))
+    told = tuple(tellings)
+    return Shown(_speeds(_gathered(told)), _least_noisy(told))
+
+
+def _least_noisy(tellings: Iterable[Telling | Shown]) -> Gradients | None:
+    """The gradients by which large batches are worth the least.
+
+    Noise grows while a job trains, so that these are of the one that was nearest to its begin.
+    """
+    each = (one.gradients if isinstance(one, Shown) else _own_gradients(one) for one in tellings)
+    known = [one for one in each if one is not None]
+    return min(known, key=lambda one: (one.noise, one.sqr), default=None)
+
+
+def _own_gradients(telling: Telling) -> Gradients | None:
+    return None if telling.elastic_batch is None else telling.elastic_batch.gradients
 
 
 def _gathered(tellings: Iterable[Telling | Shown]) -> dict[_Size, _Seen]:
@@ -184,6 +233,7 @@ class Offer:
     Attributes:
         job: Whose.
         model: None where it was never seen to run, or tells no speed.
+        elastic: Of its batches, where it may choose and something is known to choose by.
         sizes: That it can have, smallest first; empty without a model.
         remaining_samples: Known or guessed.
         work_s: The same in seconds of one replica, at the size that makes the most of each.
@@ -192,6 +242,7 @@ class Offer:
 
     job: Job
     model: SpeedModel | None
+    elastic: ElasticBatch | None
     sizes: Sizes
     remaining_samples: float
     work_s: float
@@ -205,7 +256,7 @@ class Offer:
     def speed_at(self, replicas: int, nodes: int) -> Size:
         """Speed at any size, on so many nodes."""
         assert self.model is not None
-        return size_at(self.model, self.job.telling.elastic_batch, replicas, nodes)
+        return size_at(self.model, self.elastic, replicas, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +284,14 @@ def offers_of(
         now_s: The time.
         alike: What others of the same programs have shown.
     """
-    told = [_told(job, most, alike.pool_of(job)) for job, most in zip(jobs, per_node, strict=True)]
-    weighed = zip(jobs, _weighed(told), strict=True)
-    return [_offer(job, each, now_s) for job, each in weighed]
+    told = [_told(job, most, alike) for job, most in zip(jobs, per_node, strict=True)]
+    weighed = zip(jobs, told, _weighed(told), strict=True)
+    return [_offer(job, each.elastic, found, now_s) for job, each, found in weighed]
 
 
-def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
+def _offer(job: Job, elastic: ElasticBatch | None, weighed: _Weighed | None, now_s: float) -> Offer:
     if weighed is None:
-        return Offer(job, None, Sizes(), 0.0, 0.0, job.workers.min)
+        return Offer(job, None, elastic, Sizes(), 0.0, 0.0, job.workers.min)
     least = weighed.least
     if job.telling.remaining_samples is not None:
         remaining = max(0.0, job.telling.remaining_samples)
@@ -249,7 +300,7 @@ def _offer(job: Job, weighed: _Weighed | None, now_s: float) -> Offer:
         # By way of samples two jobs of the same guess would differ by rounding, and take turns.
         work_s = _guess(_had_s(job, least, now_s))
         remaining = work_s / least
-    return Offer(job, weighed.model, weighed.sizes, remaining, work_s, weighed.modest)
+    return Offer(job, weighed.model, elastic, weighed.sizes, remaining, work_s, weighed.modest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +314,15 @@ class _Told:
     pool: Pool | None
 
 
-def _told(job: Job, per_node: int, pool: Pool | None) -> _Told:
+def _told(job: Job, per_node: int, alike: Alike) -> _Told:
     telling, workers = job.telling, job.workers
     low, high = workers.min, workers.max
     return _Told(
         Seen(telling.speeds, telling.global_batch_size, telling.max_local_batch),
-        telling.elastic_batch,
+        alike.batch_of(job),
         (low, min(high, max(low, workers.placed)), high),
         per_node,
-        pool,
+        alike.pool_of(job),
     )
 
 
@@ -461,15 +512,14 @@ def _guess(had_s: float) -> float:
 
 def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
     """The batch to change to at a size; None where the one in use does about as well."""
-    telling = offer.job.telling
-    if size.batch is None or telling.elastic_batch is None or offer.model is None:
+    if size.batch is None or offer.elastic is None or offer.model is None:
         return None
-    in_use = telling.global_batch_size
+    in_use = offer.job.telling.global_batch_size
     if in_use is None or in_use == size.batch:
         return None if in_use == size.batch else size.batch
     nodes = max(1, len(placement))
     rate = offer.model.samples_per_s(size.replicas, nodes, in_use)
-    gained = size.samples_per_s / (rate * efficiency(telling.elastic_batch, in_use))
+    gained = size.samples_per_s / (rate * efficiency(offer.elastic, in_use))
     return size.batch if gained > 1 + BATCH_GAIN else None
 
 

@@ -139,14 +139,12 @@ LEAST_GAIN: Final = 0.05
 """What another batch has to promise: speeds that are measured twice differ by a few percent."""
 
 
-def elastic_batch(
-    limits: BatchRange, minibatch_size: int, noise: GradientNoise
-) -> ElasticBatch | None:
-    """A job's batch as policies see it; None before its noise is known."""
-    if not noise.is_known:
-        return None
-    sqr, var = max(0.0, noise.sqr), max(0.0, noise.var)
+def elastic_batch(limits: BatchRange, minibatch_size: int, noise: GradientNoise) -> ElasticBatch:
+    """A job's batch as policies see it."""
     low, high = limits.minimum, limits.maximum
+    if not noise.is_known:
+        return ElasticBatch(low, high, step=minibatch_size)
+    sqr, var = max(0.0, noise.sqr), max(0.0, noise.var)
     return ElasticBatch(low, high, sqr, var / low, minibatch_size)
 
 
@@ -157,7 +155,8 @@ def rate_gain(batch: ElasticBatch, num_records: int) -> float:
         Johnson et al., "AdaScale SGD", ICML 2020.
     """
     scale = num_records / batch.min
-    return efficiency(batch, num_records) * scale if scale > 1 else 1.0
+    is_worth_more = scale > 1 and batch.is_measured
+    return efficiency(batch, num_records) * scale if is_worth_more else 1.0
 
 
 @dataclass(slots=True)
@@ -206,7 +205,7 @@ class BatchChoice:
         return self.batch // self.minibatch_size
 
     @property
-    def told(self) -> ElasticBatch | None:
+    def told(self) -> ElasticBatch:
         """As policies see it."""
         return elastic_batch(self.limits, self.minibatch_size, self.noise)
 
@@ -223,8 +222,7 @@ class BatchChoice:
         Source:
             Qiao et al., "Pollux", OSDI 2021, whose adaptdl scales so.
         """
-        told = self.told
-        gain = 1.0 if told is None else rate_gain(told, num_records)
+        gain = rate_gain(self.told, num_records)
         return gain if self.is_proportional else gain**0.5
 
     def reconsider(self, speeds: Iterable[Speed], workers: int, nodes: int) -> str | None:
@@ -240,7 +238,7 @@ class BatchChoice:
         """
         told = self.told
         model = fit(Seen(tuple(speeds), self.batch, self.minibatch_size), FREE_TRIALS)
-        if told is None or model is None:
+        if not told.is_measured or model is None:
             return None
         best = size_at(model, told, workers, nodes)
         gained = best.samples_per_s / self._present(model, told, workers, nodes) - 1

@@ -9,7 +9,7 @@ from elastic.platforms.base import JobControl
 from elastic.platforms.kubernetes.objects.manifests import Submission, example_pod, record, status
 from elastic.platforms.kubernetes.objects.names import ResourceOwner
 from elastic.platforms.kubernetes.objects.podspec import Job
-from elastic.policy.cluster import ElasticBatch, Shown, Speed
+from elastic.policy.cluster import ElasticBatch, Gradients, Shown, Speed
 from elastic.spec.job import JobSpec
 from elastic.spec.status import (
     BatchStatus,
@@ -151,7 +151,8 @@ def test_it_tells_the_batch_that_its_master_chooses_and_by_what():
     assert (telling.global_batch_size, telling.max_local_batch) == (64, 8)
     assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8)
     told["scaling"] = ScalingStatus(batch=batch.model_copy(update={"updates_measured": 1}))
-    assert seen(told=told, elastic_batch="32:128").jobs[0].telling.elastic_batch is None
+    telling = seen(told=told, elastic_batch="32:128").jobs[0].telling
+    assert telling.elastic_batch == ElasticBatch(32, 128, step=8)
 
 
 def program(**settings):
@@ -184,10 +185,23 @@ def test_what_jobs_told_that_have_succeeded_is_known_of_their_program():
     assert seen(told={"phase": JobPhase.FAILED, **told}).shown == {}
 
 
-def test_one_that_chooses_its_batch_is_alike_to_none_until_it_tells_its_gradients():
-    assert program(elastic_batch="32:128") is None
+def test_what_gradients_were_when_a_job_succeeded_is_known_of_its_program():
+    batch = BatchStatus(
+        records=64, minimum=32, maximum=128, grad_sqr=2.0, grad_var=320.0, updates_measured=50
+    )
+    told = {
+        "phase": JobPhase.SUCCEEDED,
+        "progress": Progress(records_done=400, records_total=400),
+        "scaling": ScalingStatus(batch=batch),
+    }
+    shown = seen(told=told, elastic_batch="32:128").shown
+    assert shown == {program(elastic_batch="32:64"): Shown((), Gradients(2.0, 320.0))}
 
 
 def test_before_it_tells_anything_nothing_is_known():
     telling = seen().jobs[0].telling
     assert (telling.speeds, telling.remaining_samples) == ((), None)
+    # Of what it goes by what it was submitted with says.
+    assert (telling.global_batch_size, telling.max_local_batch) == (48, 8)
+    batch = seen(elastic_batch="32:128").jobs[0].telling.elastic_batch
+    assert batch == ElasticBatch(32, 128, step=8)

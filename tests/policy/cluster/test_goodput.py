@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from elastic.policy.cluster import (
     ElasticBatch,
+    Gradients,
     Group,
     Job,
     JobPhase,
@@ -203,6 +204,38 @@ def test_who_is_weighed_by_what_those_alike_have_shown_is_not_said_to_be_unknown
         not_weighed(new) == "tells no speed: starts with what was asked for, within an equal share"
     )
     assert not_weighed(new, alike) is None
+
+
+RANGE = {**UNSEEN, "elastic_batch": ElasticBatch(64, 1024)}
+
+
+def test_one_that_chooses_its_batch_goes_by_the_gradients_of_its_program():
+    """Larger batches make eight workers faster than one; it has still to measure its gradients."""
+    new = job("a", asked=3, program="p", telling=RANGE)
+    seen = tuple(
+        Speed(size, -(-size // 4), rate, batch)
+        for batch, rates in ((64, (10.0, 11.0)), (512, (10.0, 70.0)))
+        for size, rate in zip((1, 8), rates, strict=True)
+    )
+    unknown, quiet, noisy = Shown(seen), Gradients(1.0, 0.0), Gradients(1.0, 64e4)
+    assert planned([new], shown={"p": unknown}) == {"a": 3}
+    assert planned([new], shown={"p": replace(unknown, gradients=quiet)})["a"] < 8
+    assert planned([new], shown={"p": replace(unknown, gradients=noisy)})["a"] >= 8
+
+
+def test_of_several_gradients_those_count_that_are_nearest_to_the_begin():
+    told = [{"elastic_batch": ElasticBatch(32, 512, 1.0, noise)} for noise in (3.0, 2.0, 9.0)]
+    jobs = [job(f"j{i}", program="p", telling=each) for i, each in enumerate(told)]
+    new = job("new", program="p", telling=RANGE)
+    batch = alike_of([*jobs, new], {}).batch_of(new)
+    # The variance of a sample is 64, so that of a batch of 64 is 1.
+    assert batch == ElasticBatch(64, 1024, 1.0, 1.0)
+    shown = {"p": Shown(gradients=Gradients(1.0, 32.0))}
+    assert alike_of([*jobs, new], shown).batch_of(new) == ElasticBatch(64, 1024, 1.0, 0.5)
+    assert alike_of([*jobs, new], shown).batch_of(jobs[2]) == told[2]["elastic_batch"]
+    assert alike_of([new], {}).batch_of(new) is None
+    own = replace(new, program=None)
+    assert alike_of([*jobs, own], shown).batch_of(own) is None
 
 
 def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
