@@ -74,6 +74,14 @@ class Launcher:
         self._on_end = on_end
         self._on_change = on_change
         self._on_create = on_create
+        self._is_closed = False
+        self._creating = threading.Lock()
+        """Held while a pod is made, so that whoever ends all knows of all."""
+
+    def close(self) -> None:
+        """Create no more pods, from any thread; one that is being created is known on return."""
+        with self._creating:
+            self._is_closed = True
 
     def advance_all(self) -> None:
         """Try what is next and whose time has come, as long as anybody answers."""
@@ -140,13 +148,16 @@ class Launcher:
                 self._refuse(replica, message)
 
     def _create(self, replica: ReplicaId) -> None:
-        self._on_create(replica)
-        pod = self._pods.create(replica)
-        with self._lock:
-            self._launches.adopt(pod, replica)
-            # Outside of the watch's order: it may have told of this pod's end already.
-            self._pods.put(pod)
-            replaced = self._pods.before(replica)
+        with self._creating:
+            if self._is_closed:
+                return
+            self._on_create(replica)
+            pod = self._pods.create(replica)
+            with self._lock:
+                self._launches.adopt(pod, replica)
+                # Outside of the watch's order: it may have told of this pod's end already.
+                self._pods.put(pod)
+                replaced = self._pods.before(replica)
         for earlier, old in replaced:
             # Its queue has seen by now who takes its place, and lets it go.
             self._on_end(earlier, observe(old, earlier), old)
@@ -253,7 +264,12 @@ class KubernetesReplicaRunner:
         self._events.close()
 
     def end_all(self) -> None:
-        """Have every pod of the job removed at once, for the master's own is."""
+        """Have every pod of the job removed at once, for the master's own is.
+
+        None is created from then on: those that are gone would be launched again while this
+        process still runs, and stay until the cluster's collector has seen that their owner went.
+        """
+        self._launcher.close()
         for pod in self._pods.own():
             try:
                 self._pods.delete(pod, 0.0)

@@ -184,11 +184,28 @@ def test_a_fenced_master_makes_and_removes_no_pod_and_tells_no_status(masters, a
         runner.delete(FIRST, 0.0)
     with pytest.raises(FencedError):
         runner.publish_status(running().entering(JobPhase.SUCCEEDED, "", "", ended_s=2.0))
-    runner.end_all()
     runner.wait(0.1)
     assert api.writes[num_writes:] == []
     masters.fence.is_open = True
     eventually(lambda: moved_on(runner) and len(masters.job.pods()) == 2)
+    masters.fence.is_open = False
+    num_writes = len(api.writes)
+    runner.end_all()
+    assert api.writes[num_writes:] == []
+    assert len(masters.job.pods()) == 2
+
+
+def test_a_master_that_leaves_and_has_ended_all_makes_no_pod_any_more(masters):
+    """Its fleet sees them gone as long as the process still runs, and launches the next."""
+    runner = masters.next()
+    runner.launch(FIRST)
+    masters.job.run(POD)
+    runner.end_all()
+    assert masters.job.pods() == {}
+    runner.launch(ReplicaId(WORKER, 0, 2))
+    runner.launch(SECOND)
+    runner.wait(0.1)
+    assert masters.job.pods() == {}
 
 
 def test_a_pod_of_another_resource_of_the_name_is_left_alone(masters):
