@@ -50,9 +50,10 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated files
 
 .PHONY: soak
 soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every process started anew
+	@$(BIN)/python -m compileall -q elastic model_zoo tests/support
 	@$(BIN)/pytest tests/policy/test_ledger_schedules.py tests/policy/cluster/test_properties.py \
 		--hypothesis-profile soak
-	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos
+	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos -n 3
 	@$(BIN)/pytest -m soak --ignore tests/chaos
 
 .PHONY: bench

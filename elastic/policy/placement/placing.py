@@ -9,7 +9,7 @@ once, however many nodes there are, and what it looked for in vain is remembered
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,12 +29,14 @@ class Need:
     Attributes:
         amounts: By column, without those of which it needs nothing.
         leading: The column that decides; None where no node has cards or cores.
+        of_leading: How much of that.
         allowed: The nodes where its rules let it run; None for all.
         is_possible: Whether nodes have all the resources that it names.
     """
 
     amounts: tuple[tuple[int, int], ...]
     leading: int | None
+    of_leading: int
     allowed: frozenset[str] | None
     is_possible: bool
 
@@ -89,9 +91,11 @@ class FreeNodes:
             known = sorted(
                 (columns[name], need) for name, need in amounts if need and name in columns
             )
+            leading = self._leading_of(requests)
             found = self._needs[key] = Need(
                 tuple(known),
-                self._leading_of(requests),
+                leading,
+                sum(amount for at, amount in known if at == leading),
                 None if is_any else self._admitted(rules),
                 all(name in columns for name, need in amounts if need),
             )
@@ -140,7 +144,7 @@ class FreeNodes:
         for at, amount in need.amounts:
             before = row[at]
             row[at] = after = before - amount * count
-            self._totals[at] += max(0, after) - max(0, before)
+            self._totals[at] += (after if after > 0 else 0) - (before if before > 0 else 0)
         self._join(name, tuple(row))
         if count < 0 and self._in_vain:
             found = [each for each in self._in_vain if _holds(row, *each)]
@@ -169,7 +173,11 @@ class FreeNodes:
         """No more pods than this have room on all nodes together; it may be fewer."""
         if not need.is_possible:
             return 0
-        return min((self._totals[at] // amount for at, amount in need.amounts), default=_UNBOUNDED)
+        most, totals = _UNBOUNDED, self._totals
+        for at, amount in need.amounts:
+            if totals[at] < most * amount:
+                most = totals[at] // amount
+        return most
 
     def tightest(self, need: Need, count: int, without: Collection[str]) -> str | None:
         """A node that holds so many pods and has little more than they need."""
@@ -177,7 +185,7 @@ class FreeNodes:
             return None
         if need.leading is None:
             return self._first(need, count, [0], without)
-        least = dict(need.amounts).get(need.leading, 0) * count // MILLI
+        least = need.of_leading * count // MILLI
         levels = self._sorted.get(need.leading, [])
         return self._first(need, count, levels[bisect_left(levels, least) :], without)
 
@@ -194,25 +202,22 @@ class FreeNodes:
     ) -> str | None:
         if not need.is_possible:
             return None
-        is_in_vain = True
-        for name in self._holding(need, count, levels):
-            if name not in without:
-                return name
-            is_in_vain = False
-        if is_in_vain and len(self._in_vain) < _MOST_KNOWN:
-            self._in_vain[need, count] = None
-        return None
-
-    def _holding(self, need: Need, count: int, levels: Iterable[int]) -> Iterator[str]:
         by_level = self._levels.get(-1 if need.leading is None else need.leading, {})
-        allowed, closed = need.allowed, self._closed
+        allowed, closed, is_in_vain = need.allowed, self._closed, True
+        # The inner loop of a plan.
         for level in levels:
             for row in by_level.get(level, ()):
                 if not _holds(row, need, count):
                     continue
                 for name in self._classes[row]:
-                    if name not in closed and (allowed is None or name in allowed):
-                        yield name
+                    if name in closed or not (allowed is None or name in allowed):
+                        continue
+                    if name not in without:
+                        return name
+                    is_in_vain = False
+        if is_in_vain and len(self._in_vain) < _MOST_KNOWN:
+            self._in_vain[need, count] = None
+        return None
 
     def _join(self, name: str, row: _Row) -> None:
         members = self._classes.get(row)

@@ -238,32 +238,37 @@ class Serving:
         self._hold_pods(snapshot, given)
         for job in jobs:
             self._hold(job)
-        self._idle = self._free.copy()
-        for job in self._weighed:
+        # Where none of them runs both are the same, and looking twice finds nothing more.
+        runs = any(job.workers.placement for job in self._weighed)
+        self._idle = self._free.copy() if runs else self._free
+        self._views = (self._idle, self._free) if runs else (self._free,)
+        for job in self._weighed if runs else ():
             need, kept = self._need(job.workers), self._kept(job)
             for node, count in job.workers.placement.items():
                 self._idle.hold(node, need, count)
             for node, count in kept.items():
                 self._free.hold(node, need, count)
-        for index in (self._free, self._idle):
-            index.open()
+        for view in self._views:
+            view.open()
 
     def plan(self) -> Plan:
         """Serve one job after the other."""
         per_node = [self._replicas_a_node(job, self._need(job.workers)) for job in self._weighed]
         offers = offers_of(self._weighed, per_node, self._now_s, self._alike)
-        ranked = sorted((self._rank(offer), offer) for offer in offers)
-        behind = Behind(offer for _, offer in ranked if self._may_change(offer.job))
+        ranked = sorted((self._rank(offer), offer, self._may_change(offer.job)) for offer in offers)
+        behind = Behind(offer for _, offer, may_change in ranked if may_change)
         first = self._given.kept_for
-        ranked.sort(key=lambda each: each[1].job.key != first)
+        if first is not None:
+            ranked.sort(key=lambda each: each[1].job.key != first)
         if not ranked or ranked[0][1].job.key != first:
             self._close()
         served = []
-        for _, offer in ranked:
-            if self._may_change(offer.job):
+        for _, offer, may_change in ranked:
+            if may_change:
                 behind.leave(offer)
-            served.append(self._serve(offer, behind))
-            if offer.job.key == first and served[-1].is_short:
+            is_first = first is not None and offer.job.key == first
+            served.append(self._serve(offer, behind, is_first=is_first))
+            if is_first and served[-1].is_short:
                 self._note_kept(offer.job)
                 self._close()
         for each in reversed(served):
@@ -355,11 +360,11 @@ class Serving:
 
     # Serving one job.
 
-    def _serve(self, offer: Offer, behind: Behind) -> _Served:
+    def _serve(self, offer: Offer, behind: Behind, *, is_first: bool) -> _Served:
         job = offer.job
         others = self._place_others(job)
         choice = None if others is None else self._choose(offer, behind)
-        if choice is None and job.key == self._given.kept_for:
+        if choice is None and is_first:
             for role, placement in (others or {}).items():
                 self._take(placement, self._need(_group(job, role)), -1)
             others, choice = self._as_kept(job)
@@ -394,8 +399,8 @@ class Serving:
 
     def _close(self) -> None:
         """Have nobody come to the nodes that are kept."""
-        self._free.close(self._given.kept)
-        self._idle.close(self._given.kept)
+        for view in self._views:
+            view.close(self._given.kept)
 
     def _note_kept(self, job: Job) -> None:
         nodes = listed(sorted(self._given.kept))
@@ -404,8 +409,8 @@ class Serving:
         )
 
     def _take(self, placement: Placement, need: Need, sign: int = 1) -> None:
-        self._free.take_all(placement, need, sign)
-        self._idle.take_all(placement, need, sign)
+        for view in self._views:
+            view.take_all(placement, need, sign)
 
     def _place_others(self, job: Job) -> dict[str, dict[str, int]] | None:
         """Take room for what a job needs beside its workers and lacks; None where there is none."""
@@ -415,7 +420,7 @@ class Serving:
             if missing <= 0:
                 continue
             need = self._need(group)
-            added = spread(need, missing, (self._idle, self._free))
+            added = spread(need, missing, self._views)
             if added is None:
                 for role, placement in found.items():
                     self._take(placement, self._need(_group(job, role)), -1)
@@ -430,19 +435,19 @@ class Serving:
             return self._first_size(offer.job)
         job, need = offer.job, self._need(offer.job.workers)
         placed, now_placed = job.workers.placed, job.workers.placement
+        # Most that wait find none: this comes before all else.
+        if not now_placed and not self._has_room(need):
+            return None
         per_node, own = self._replicas_a_node(job, need), self._own(job, need)
-        at_most = self._free.fit_at_most(need) + sum(self._kept(job).values())
-        at_most += sum(count for node, count in now_placed.items() if node not in self._free)
+        at_most = self._free.fit_at_most(need)
+        if placed:
+            at_most += sum(self._kept(job).values())
+            at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         is_guess = job.telling.remaining_samples is None
         price = behind.price(self._share(job), at_most, is_guess=is_guess)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
         sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
-        rates = enumerate(zip(sizes.replicas, sizes.samples_per_s, strict=True))
-        options = [
-            ((unchanged if replicas == placed else changed)(replicas, rate), replicas, at)
-            for at, (replicas, rate) in rates
-            if replicas <= at_most
-        ]
+        options = costs.expected(sizes, placed, at_most)
         options.sort()
         best: tuple[float, Choice] | None = None
         for expected, replicas, at in options:
@@ -460,6 +465,10 @@ class Serving:
             if best is None or cost < best[0]:
                 best = (cost, Choice(placement, real))
         return None if best is None else best[1]
+
+    def _has_room(self, need: Need) -> bool:
+        """Whether any node has room for one more."""
+        return any(view.roomiest(need, ()) is not None for view in self._views)
 
     def _first_size(self, job: Job) -> Choice | None:
         """Without a speed a job keeps what it has; one that starts gets what its user would like.
@@ -503,7 +512,7 @@ class Serving:
             need,
             replicas,
             self._replicas_a_node(job, need),
-            (self._idle, self._free),
+            self._views,
             own,
             may_move=may_be_moved(job),
         )
@@ -513,13 +522,16 @@ class Serving:
     def _settle(self, offer: Offer, choice: Choice, *, is_short: bool) -> _Served:
         workers, need = offer.job.workers, self._need(offer.job.workers)
         before, after = workers.placement, choice.placement
+        if not before and not after:
+            return _Served(offer, choice, is_after_others=False, is_short=is_short)
         is_after_others = any(
             node in self._left or self._idle.fits(node, need, before.get(node, 0)) < count
             for node, count in after.items()
             if count > before.get(node, 0)
         )
-        self._exchange(self._free, self._kept(offer.job), after, need)
-        self._exchange(self._idle, before, after, need)
+        # Of one that does not run nothing is held in either.
+        for view, held in zip(self._views, (before, self._kept(offer.job)), strict=False):
+            self._exchange(view, held, after, need)
         self._left.update(node for node, count in before.items() if after.get(node, 0) < count)
         return _Served(offer, choice, is_after_others, is_short)
 
@@ -546,8 +558,8 @@ class Serving:
         size = offer.speed_at(replicas, len(back)) if offer.is_seen else None
         is_slower = size and choice.size and size.samples_per_s <= choice.size.samples_per_s
         if not is_slower:
-            self._exchange(self._free, choice.placement, back, need)
-            self._exchange(self._idle, choice.placement, back, need)
+            for view in self._views:
+                self._exchange(view, choice.placement, back, need)
             served.choice = replace(choice, placement=back, size=size)
 
     def _room(self, node: str, need: Need) -> int:

@@ -8,9 +8,10 @@ one was seen to do at a size the others would do there too.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import fsum
 from operator import truediv
-from typing import Final
+from typing import Final, NamedTuple
 
 from elastic.policy.cluster import (
     ElasticBatch,
@@ -28,6 +29,7 @@ from elastic.policy.scaling.speed import (
     SpeedModel,
     fit_all,
     measured,
+    speeds_at,
 )
 
 
@@ -213,8 +215,7 @@ class Size:
     batch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Sizes of one job, as `Size` has each: a plan weighs very many, and few are ever chosen."""
 
     replicas: tuple[int, ...] = ()
@@ -226,8 +227,7 @@ class Sizes:
         return Size(self.replicas[place], self.samples_per_s[place], self.batches[place])
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """A job as the policy weighs it.
 
     Attributes:
@@ -259,8 +259,7 @@ class Offer:
         return size_at(self.model, self.elastic, replicas, nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
+class _Weighed(NamedTuple):
     """What the speeds of a job come to: for as long as it tells the same and has the same size.
 
     Attributes:
@@ -303,8 +302,7 @@ def _offer(job: Job, elastic: ElasticBatch | None, weighed: _Weighed | None, now
     return Offer(job, weighed.model, elastic, weighed.sizes, remaining, work_s, weighed.modest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(NamedTuple):
     """All that the speeds of a job are learned from, and the sizes that it can have."""
 
     seen: Seen
@@ -326,7 +324,20 @@ def _told(job: Job, per_node: int, alike: Alike) -> _Told:
     )
 
 
-_WEIGHED: Final[dict[_Told, _Weighed | None]] = {}
+@dataclass(slots=True)
+class _Entry:
+    """What was looked up, and is the same for the same.
+
+    Attributes:
+        weighed: None as well where nobody has told a speed.
+        is_known: Whether it was learned.
+    """
+
+    weighed: _Weighed | None = None
+    is_known: bool = False
+
+
+_WEIGHED: Final[dict[_Told, _Entry]] = {}
 """What a function of its key alone came to, since most jobs are the same at the next plan."""
 
 _MOST_WEIGHED: Final = 1 << 16
@@ -334,19 +345,31 @@ _MOST_WEIGHED: Final = 1 << 16
 
 def _weighed(told: Sequence[_Told]) -> list[_Weighed | None]:
     """All that nobody has asked for before are learned together, which is much quicker."""
-    found = [_WEIGHED.get(each) for each in told]
-    missing = [each for each, known in zip(told, found, strict=True) if known is None]
-    if not missing:
-        return found
-    new: dict[_Told, _Weighed | None] = dict.fromkeys(missing)
-    for overlaps, is_elastic in ((OVERLAPS, False), (FREE_TRIALS, True)):
-        alike = [each for each in new if (each.elastic is not None) is is_elastic]
-        new.update(zip(alike, map(_weigh, alike, _models(alike, overlaps)), strict=True))
-    while len(_WEIGHED) + len(new) > _MOST_WEIGHED and _WEIGHED:
+    # Each is looked up once: that costs as much as to weigh it.
+    found = [_WEIGHED.setdefault(each, _Entry()) for each in told]
+    new = {
+        id(entry): (each, entry)
+        for each, entry in zip(told, found, strict=True)
+        if not entry.is_known
+    }
+    learned = _learned([each for each, _ in new.values()])
+    for (_, entry), weighed in zip(new.values(), learned, strict=True):
+        entry.weighed, entry.is_known = weighed, True
+    while len(_WEIGHED) > _MOST_WEIGHED:
         # The oldest: those of jobs that still run come back at once.
         del _WEIGHED[next(iter(_WEIGHED))]
-    _WEIGHED.update(new)
-    return [known or new[each] for each, known in zip(told, found, strict=True)]
+    return [entry.weighed for entry in found]
+
+
+def _learned(told: Sequence[_Told]) -> list[_Weighed | None]:
+    """Of different ones."""
+    learned: list[_Weighed | None] = [None] * len(told)
+    for overlaps, is_elastic in ((OVERLAPS, False), (FREE_TRIALS, True)):
+        places = [at for at, each in enumerate(told) if (each.elastic is not None) is is_elastic]
+        alike = [told[at] for at in places]
+        for at, weighed in zip(places, _weigh(alike, _models(alike, overlaps)), strict=True):
+            learned[at] = weighed
+    return learned
 
 
 def _models(told: Sequence[_Told], overlaps: tuple[float, ...]) -> list[SpeedModel | None]:
@@ -377,23 +400,47 @@ def _of_one(told: _Told, model: SpeedModel | None) -> SpeedModel | None:
     return model if own is None else model.of_one(own)
 
 
-def _weigh(told: _Told, model: SpeedModel | None) -> _Weighed | None:
-    if model is None:
-        return None
-    per_node, elastic = told.per_node, told.elastic
-    replicas = _sizes(*told.sizes, per_node, model.largest_seen)
-    chosen = [best_at(model, elastic, size, -(-size // per_node)) for size in replicas]
-    rates, batches = zip(*chosen, strict=True)
-    least = min(map(truediv, replicas, rates))
-    modest = told.sizes[0]
-    for size, rate in zip(replicas, rates, strict=True):
-        if size <= per_node and rate * least >= GOOD_USE * size:
-            modest = size
-    return _Weighed(model, Sizes(tuple(replicas), rates, batches), least, modest)
+def _weigh(told: Sequence[_Told], models: Sequence[SpeedModel | None]) -> list[_Weighed | None]:
+    """Those that choose their batch one by one, all others at once."""
+    sizes = [
+        None if model is None else _sizes(*each.sizes, each.per_node, model.largest_seen)
+        for each, model in zip(told, models, strict=True)
+    ]
+    plain = [
+        (model, *at)
+        for each, model, at in zip(told, models, sizes, strict=True)
+        if model is not None and at is not None and each.elastic is None
+    ]
+    speeds = iter(speeds_at(*zip(*plain, strict=True)) if plain else ())
+    weighed: list[_Weighed | None] = []
+    for each, model, at in zip(told, models, sizes, strict=True):
+        if model is None or at is None:
+            weighed.append(None)
+            continue
+        replicas = at[0]
+        if each.elastic is None:
+            rates, batches = next(speeds), (None,) * len(replicas)
+        else:
+            best = (best_at(model, each.elastic, *size) for size in zip(*at, strict=True))
+            rates, batches = zip(*best, strict=True)
+        least = min(map(truediv, replicas, rates))
+        modest = each.sizes[0]
+        for size, rate in zip(replicas, rates, strict=True):
+            if size <= each.per_node and rate * least >= GOOD_USE * size:
+                modest = size
+        weighed.append(_Weighed(model, Sizes(replicas, rates, batches), least, modest))
+    return weighed
 
 
-def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> list[int]:
-    """Sizes that fill nodes, and those within one: others cross nodes for little."""
+@lru_cache(maxsize=4096)
+def _sizes(
+    low: int, now: int, high: int, per_node: int, largest_seen: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sizes that fill nodes, and those within one: others cross nodes for little.
+
+    Returns:
+        The sizes, and how many nodes each needs.
+    """
     explored = -(-EXPLORED * largest_seen // per_node) * per_node
     top = max(low, min(high, explored))
     sizes = {low, now}
@@ -405,7 +452,8 @@ def _sizes(low: int, now: int, high: int, per_node: int, largest_seen: int) -> l
         # Whole nodes one by one, later in steps of about a tenth: beyond, sizes are nearly alike.
         nodes += max(1, nodes // 10)
     sizes.add(top)
-    return sorted(size for size in sizes if low <= size <= high)
+    able = tuple(sorted(size for size in sizes if low <= size <= high))
+    return able, tuple(-(-size // per_node) for size in able)
 
 
 def size_at(model: SpeedModel, elastic: ElasticBatch | None, replicas: int, nodes: int) -> Size:
@@ -552,8 +600,7 @@ def rank(offer: Offer, share: float, now_s: float) -> tuple[float, float, str]:
     return (offer.work_s * share / (1 + age_s / AGE_S), job.submitted_s, job.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """What replicas of one job cost those behind it, in seconds for each second that it has them.
 
     Attributes:
@@ -602,8 +649,7 @@ class Behind:
         return Price(PRICE * self.jobs * share, spare, self._modest_mean)
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(NamedTuple):
     """What sizes of a job cost, itself and others, until its work is done.
 
     Attributes:
@@ -636,3 +682,31 @@ class Costs:
         if self.settled_s is not None and seconds > self.settled_s:
             rescale_s *= seconds / self.settled_s
         return (seconds + rescale_s) * self.price.of(replicas)
+
+    def expected(self, sizes: Sizes, placed: int, at_most: int) -> list[tuple[float, int, int]]:
+        """What each size costs if it comes as expected, its replicas and its place.
+
+        Args:
+            sizes: Smallest first.
+            placed: The one that it has.
+            at_most: The largest that there could be room for.
+        """
+        weighed = []
+        # One of the inner loops of a plan: what `changed` says, without a call for each.
+        remaining, rescale_s, price = self.remaining_samples, self.rescale_s, self.price
+        settled_s = math.inf if self.settled_s is None else self.settled_s
+        each, spare, mean = price.each, max(0, price.spare), price.modest_mean
+        for at, (replicas, rate) in enumerate(
+            zip(sizes.replicas, sizes.samples_per_s, strict=True)
+        ):
+            if replicas > at_most:
+                break
+            if replicas == placed:
+                weighed.append((self.unchanged(replicas, rate), replicas, at))
+                continue
+            seconds = remaining / rate
+            cost_s = rescale_s if seconds <= settled_s else rescale_s * (seconds / settled_s)
+            squeezed = replicas - spare
+            of = 1 + each * replicas + (squeezed if squeezed > 0 else 0) / mean
+            weighed.append(((seconds + cost_s) * of, replicas, at))
+        return weighed

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,23 +42,26 @@ Fitted = tuple[float, tuple[float, ...]]
 """The exponent g, and seconds of the parts: see `SpeedModel`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One measured size: how often each part occurs in its step, and how long the step took.
 
     Attributes:
-        accumulated: Minibatches that only compute, before the last.
         local: Samples of a minibatch on one replica.
-        network: How often each part of the exchange occurs.
+        accumulated: Minibatches that only compute, before the last.
         seconds: Of the whole step.
-        compute_s: Seconds of computing one minibatch; None where nobody has told.
+        compute_s: Seconds of computing one minibatch; infinite where nobody has told.
+        within: 1 where gradients are exchanged at all.
+        between: 1 where that crosses nodes.
+        further: Nodes beyond two.
     """
 
-    accumulated: int
     local: float
-    network: tuple[float, float, float]
+    accumulated: float
     seconds: float
-    compute_s: float | None
+    compute_s: float
+    within: float
+    between: float
+    further: float
 
 
 def fit_steps(steps: Sequence[Sequence[Step]], overlaps: Sequence[float]) -> list[Fitted]:
@@ -107,7 +111,7 @@ class _MeasuredSteps:
     def of(cls, steps: Sequence[Sequence[Step]]) -> "_MeasuredSteps":
         """Lay them out."""
         most = max(map(len, steps))
-        rows = [[*map(_row, each), *[_NO_STEP] * (most - len(each))] for each in steps]
+        rows = [[*each, *[_NO_STEP] * (most - len(each))] for each in steps]
         local, accumulated, seconds, told, *network = np.array(rows).T
         uses = np.stack([np.where(np.isinf(seconds), 0.0, 1.0), local, *network], axis=1)
         computing = np.zeros_like(uses)
@@ -115,14 +119,7 @@ class _MeasuredSteps:
         return cls(uses, accumulated, seconds, computing)
 
 
-_Row = tuple[float, ...]
-
-_NO_STEP: Final[_Row] = (0.0, 0.0, np.inf, np.inf, 0.0, 0.0, 0.0)
-
-
-def _row(step: Step) -> _Row:
-    told = np.inf if step.compute_s is None else step.compute_s
-    return (step.local, float(step.accumulated), step.seconds, told, *step.network)
+_NO_STEP: Final = Step(0.0, 0.0, np.inf, np.inf, 0.0, 0.0, 0.0)
 
 
 def _one_after_the_other(measured: _MeasuredSteps) -> tuple[Floats, Floats]:
@@ -388,8 +385,54 @@ class SpeedModel:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+def speeds_at(
+    models: Sequence[SpeedModel], replicas: Sequence[Sequence[int]], nodes: Sequence[Sequence[int]]
+) -> list[tuple[float, ...]]:
+    """Speeds of many jobs at once: the same, bit for bit, as `SpeedModel.samples_per_s` of each.
+
+    Args:
+        models: By job.
+        replicas: By job, sizes.
+        nodes: By job, on how many nodes each of these is.
+    """
+    if not models:
+        return []
+    counts = list(map(len, replicas))
+    size = np.fromiter(chain.from_iterable(replicas), np.float64)
+    spread = np.fromiter(chain.from_iterable(nodes), np.float64)
+    each = np.array([_model_row(model) for model in models]).repeat(counts, axis=0).T
+    fixed, per_sample, within, between, further, overlap, batch, local_batch, most = each
+    local = batch / size
+    times = np.where(local <= local_batch, 1.0, np.ceil(local / local_batch - _SLACK))
+    compute = fixed + per_sample * (local / times)
+    crossing = within + between + further * (spread - 2)
+    network = np.where(size == 1, 0.0, np.where(spread == 1, within, crossing))
+    last = compute + network
+    for power in set(overlap.tolist()) - {1.0}:
+        at = overlap == power
+        last[at] = _all_overlapped(compute[at], network[at], power)
+    step_s = (times - 1) * compute + last
+    top = size * most
+    rates = np.divide(batch, step_s, out=top, where=step_s * top > batch).tolist()
+    found, start = [], 0
+    for model, sizes, on, count in zip(models, replicas, nodes, counts, strict=True):
+        rate = rates[start : start + count]
+        start += count
+        for (seen_size, seen_on, seen_batch), seen_rate in model.seen.items():
+            if seen_batch == model.batch and seen_size in sizes:
+                place = sizes.index(seen_size)
+                if on[place] == seen_on:
+                    rate[place] = seen_rate
+        found.append(tuple(rate))
+    return found
+
+
+def _model_row(model: SpeedModel) -> tuple[float, ...]:
+    most = math.inf if model.max_local_batch is None else model.max_local_batch
+    return (*model.parts, model.overlap, model.batch, most, model.most_per_replica)
+
+
+class Seen(NamedTuple):
     """What a job's speeds are learned from.
 
     Attributes:
@@ -435,8 +478,7 @@ def fit_all(
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(NamedTuple):
     """The sizes that a job was seen at: what its model takes from them as it is, and the steps."""
 
     rates: Mapping[tuple[int, int, int], float]
@@ -447,7 +489,7 @@ class _Measured:
     @property
     def is_linear(self) -> bool:
         """Whether linear in the replicas is all that it can tell."""
-        return len(self.steps) == 1 and self.steps[0].compute_s is None
+        return len(self.steps) == 1 and math.isinf(self.steps[0].compute_s)
 
     def linear(self) -> tuple[float, tuple[float, ...]]:
         """The overlap and the parts of the one step."""
@@ -463,18 +505,28 @@ class _Measured:
 def _measured(seen: Seen) -> _Measured | None:
     speeds, most = seen.speeds, seen.max_local_batch
     told = seen.batch or max((each.global_batch_size or 0 for each in speeds), default=0) or 1
-    by_size: dict[tuple[int, int, int], list[float]] = {}
+    rates: dict[tuple[int, int, int], float] = {}
+    again: dict[tuple[int, int, int], list[float]] = {}
     computing: dict[tuple[int, int, int], float] = {}
     for each in speeds:
-        if each.samples_per_s > 0 and each.replicas > 0:
-            size = (each.replicas, max(1, each.nodes), each.global_batch_size or told)
-            by_size.setdefault(size, []).append(each.samples_per_s)
+        rate = each.samples_per_s
+        if rate > 0 and each.replicas > 0:
+            nodes = each.nodes if each.nodes > 0 else 1
+            size = (each.replicas, nodes, each.global_batch_size or told)
+            if size in rates:
+                again.setdefault(size, [rates[size]]).append(rate)
+            else:
+                rates[size] = rate
             if each.compute_s:
                 computing[size] = each.compute_s
-    if not by_size:
+    if not rates:
         return None
-    rates = {size: math.fsum(rates) / len(rates) for size, rates in sorted(by_size.items())}
-    steps = tuple(_step(size, rate, most, computing.get(size)) for size, rate in rates.items())
+    for size, several in again.items():
+        rates[size] = math.fsum(several) / len(several)
+    rates = dict(sorted(rates.items()))
+    steps = tuple(
+        [_step(size, rate, most, computing.get(size, math.inf)) for size, rate in rates.items()]
+    )
     return _Measured(rates, steps, told, most)
 
 
@@ -482,14 +534,16 @@ def _step(
     size: tuple[int, int, int],
     samples_per_s: float,
     max_local_batch: int | None,
-    compute_s: float | None,
+    compute_s: float,
 ) -> Step:
     replicas, nodes, batch = size
     accumulated, local = _split(batch, replicas, max_local_batch)
-    network = (0.0, 0.0, 0.0)
+    within, between, further = 0.0, 0.0, 0.0
     if replicas > 1:
-        network = (1.0, 0.0, 0.0) if nodes == 1 else (1.0, 1.0, nodes - 2.0)
-    return Step(accumulated, local, network, batch / samples_per_s, compute_s)
+        within = 1.0
+        if nodes > 1:
+            between, further = 1.0, nodes - 2.0
+    return Step(local, accumulated, batch / samples_per_s, compute_s, within, between, further)
 
 
 def _overlapped(compute: float, network: float, overlap: float) -> float:
@@ -498,7 +552,18 @@ def _overlapped(compute: float, network: float, overlap: float) -> float:
     if overlap == 1.0 or most == 0:
         return compute + network
     least = min(compute, network) / most
-    return float(most * (1 + least**overlap) ** (1 / overlap))
+    # As arrays have it: powers that the C library rounds as it likes are not the same everywhere.
+    power = least
+    for _ in range(int(overlap) - 1):
+        power *= least
+    total = 1.0 + power
+    while overlap > 1.0:
+        total, overlap = math.sqrt(total), overlap / 2
+    return most * total
+
+
+_SLACK: Final = 1e-8
+"""A share of a minibatch by which rounding does not make it two."""
 
 
 def _split(batch: int, replicas: int, max_local_batch: int | None) -> tuple[int, float]:
@@ -506,5 +571,5 @@ def _split(batch: int, replicas: int, max_local_batch: int | None) -> tuple[int,
     whole = batch / replicas
     if max_local_batch is None or whole <= max_local_batch:
         return 0, whole
-    times = math.ceil(whole / max_local_batch - 1e-8)
+    times = math.ceil(whole / max_local_batch - _SLACK)
     return times - 1, whole / times
