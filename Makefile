@@ -54,7 +54,8 @@ soak: $(VENV)/.dev ## Kill workers and the master at random: all seeds, every pr
 	@$(BIN)/pytest tests/policy/test_ledger_schedules.py tests/policy/cluster/test_properties.py \
 		--hypothesis-profile soak
 	@ELASTIC_TEST_START=cold $(BIN)/pytest tests/chaos -n 3
-	@$(BIN)/pytest -m soak --ignore tests/chaos
+	@$(BIN)/pytest -m "soak and not cluster" --ignore tests/chaos -n 3
+	@$(BIN)/pytest -m "soak and cluster"
 
 .PHONY: bench
 bench: $(VENV)/.dev ## Measure the ratios of benchmarks/RESULTS.md
