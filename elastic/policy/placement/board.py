@@ -219,6 +219,9 @@ class Board:
 
         Who was taken and put back since has not left.
         """
+        if self.rooms.part is None and sum(by < 0 for *_, by in self._journal[mark:]) < 2:
+            # One alone was taken since somebody had no room without.
+            return
         moves = [
             (seats, node, by)
             for groups, node, _, by in self._journal[mark:]
@@ -338,6 +341,8 @@ class Board:
     def _seat_group(self, job: str, group: Group, *, can_leave: bool) -> Seats:
         shape = self.rooms.shape(group.requests, group.share, group.rules)
         seats = Seats(job, group, shape, can_leave=can_leave)
+        if not group.placement:
+            return seats
         seats.placed = seats.placed_before = group.placed
         for name, count in sorted(group.placement.items()):
             if (node := self.rooms.numbers.get(name)) is None:

@@ -95,7 +95,9 @@ class Spare:
         places, board, may_leave = self._board.rooms.pool_of, self._board, self._may_leave
         for node in stale:
             pool, at = places[node]
-            self._trees[pool].replace(at, _spare_row(board, node, may_leave))
+            # Most have none above the minimum, which is seen without asking.
+            givers = [each for each in board.residents[node] if surplus.get(each, 0) > 0]
+            self._trees[pool].replace(at, _spare_row(board, node, may_leave, givers))
 
 
 def _affected(seats: Seats, least: int) -> list[int]:
@@ -134,12 +136,10 @@ def spare_rows(board: Board, may_leave: MayLeave, givers: Iterable[Seats]) -> li
     return rows
 
 
-def _spare_row(board: Board, node: int, may_leave: MayLeave) -> list[int]:
-    """Of one node."""
+def _spare_row(board: Board, node: int, may_leave: MayLeave, givers: Iterable[Seats]) -> list[int]:
+    """Of one node, which some of its residents may leave."""
     row, cards = list(board.rooms.free[node]), set[str]()
-    for seats in board.residents[node]:
-        if not seats.can_leave or seats.placed <= seats.group.min:
-            continue
+    for seats in givers:
         if (count := may_leave(seats, node)) > 0:
             _leave(board, seats.shape, count, row)
             if seats.cards:
@@ -173,7 +173,8 @@ def make_room(
     Only who holds what is lacking is taken from, and who turns out not to be needed comes back.
     None, and nothing changed, where it cannot be done.
     """
-    start, removed = board.mark(), []
+    start = board.mark()
+    removed: list[Seats] = []
     while not board.rooms.fits(shape, node):
         lacking = _lacking(board, shape, node)
         able = [
@@ -184,10 +185,42 @@ def make_room(
         if not able:
             board.undo(start)
             return None
-        seats = min(able, key=lambda each: rank(each, node)) if len(able) > 1 else able[0]
-        board.remove(seats, node)
-        removed.append(seats)
+        if not removed and (one := _enough_alone(board, shape, node, able, rank)) is not None:
+            board.remove(one, node)
+            return [one]
+        first = _first_of(able, node, rank)
+        board.remove(first, node)
+        removed.append(first)
     return _without_the_needless(board, shape, node, removed)
+
+
+def _enough_alone(
+    board: Board, shape: Shape, node: int, able: Sequence[Seats], rank: Rank
+) -> Seats | None:
+    """The one who would not come back if one by one were taken, where it is one.
+
+    What is lacking only its holders give, the first of them whoever is taken before. If that one is
+    enough, all those come back.
+    """
+    if board.rooms.part is not None:
+        # Whole cards and parts of them give way to each other.
+        return None
+    row = board.rooms.free[node]
+    missing = [(column, need - row[column]) for column, need in shape.needs if row[column] < need]
+    for column, _ in missing:
+        holders = [seats for seats in able if _holds(seats, (column,))]
+        if holders and _gives(one := _first_of(holders, node, rank), missing):
+            return one
+    return None
+
+
+def _first_of(able: Sequence[Seats], node: int, rank: Rank) -> Seats:
+    return min(able, key=lambda each: rank(each, node)) if len(able) > 1 else able[0]
+
+
+def _gives(seats: Seats, missing: Sequence[tuple[int, int]]) -> bool:
+    needs = dict(seats.shape.needs)
+    return all(needs.get(column, 0) >= amount for column, amount in missing)
 
 
 def _without_the_needless(
@@ -558,7 +591,7 @@ def _seating(
         for node in nodes:
             needs[node] = _needs(board, shape, node)
             if node not in today:
-                today[node] = _spare_row(board, node, may_leave)
+                today[node] = _spare_row(board, node, may_leave, board.residents[node])
                 empty[node] = _without(board, node, held.get(node, ()))
         heap = [order(node) for node in nodes if _fits(needs[node], empty[node])]
         heapq.heapify(heap)

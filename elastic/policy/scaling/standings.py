@@ -68,13 +68,23 @@ Weight = tuple[int, int, int, float, str]
 """GPU, CPU and memory of one worker, then age and name: who of equally fulfilled jobs is first."""
 
 
-def weight(job: Job) -> Weight:
+def _weights(jobs: Iterable[JobSeats]) -> dict[Seats, Weight]:
     """Smaller and older jobs come first, and give last."""
-    workers = job.workers
-    part = workers.share.milli if workers.share is not None else 0
-    gpus = _gpus(workers.requests) + part
-    asked = workers.requests
-    return gpus, asked.get(CPU, 0), asked.get(MEMORY, 0), job.submitted_s, job.key
+    size_of: dict[Shape, tuple[int, int, int]] = {}
+    weights = {}
+    for job in jobs:
+        workers = job.workers
+        # Most are of a few shapes.
+        size = size_of.get(workers.shape)
+        if size is None:
+            size = size_of[workers.shape] = _size_of_one(workers.group)
+        weights[workers] = (*size, job.job.submitted_s, workers.job)
+    return weights
+
+
+def _size_of_one(workers: Group) -> tuple[int, int, int]:
+    asked, part = workers.requests, workers.share.milli if workers.share is not None else 0
+    return _gpus(asked) + part, asked.get(CPU, 0), asked.get(MEMORY, 0)
 
 
 def giving_weight(weight: Weight) -> Weight:
@@ -125,7 +135,7 @@ class Standings:
         self._board = board
         self.job_of: Final = {job.workers: job for job in board.jobs}
         # Who of equals comes first is asked far more often than there are jobs.
-        weights = {job.workers: weight(job.job) for job in board.jobs}
+        weights = _weights(board.jobs)
         self.in_order: Final = sorted(weights, key=weights.__getitem__)
         self.place_of: Final = {workers: place for place, workers in enumerate(self.in_order)}
         giving = sorted(weights, key=lambda workers: giving_weight(weights[workers]))
