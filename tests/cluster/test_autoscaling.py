@@ -279,6 +279,43 @@ def test_a_job_is_planned_by_the_speeds_that_one_of_its_program_has_shown(worksh
 
 
 @pytest.mark.soak
+def test_a_job_that_chooses_its_batch_is_planned_by_the_gradients_of_its_program(
+    workshop, tmp_path, capsys
+):
+    """A minute: the one that has ended has measured them, the other one has not begun."""
+    settings = {
+        "num_workers": "1:2",
+        "autoscale": True,
+        "elastic_batch": "16:48",
+        "model_params": {"num_records": NUM_RECORDS, "delay_ms": 50},
+        "master_resource_limit": "cpu=0.4,memory=1Gi",
+        "worker_resource_request": "cpu=0.3,memory=256Mi",
+    }
+    where = [f"--kubeconfig={KUBECONFIG}", f"--namespace={workshop.namespace}"]
+    snapshot = tmp_path / "snapshot.json"
+
+    def planned():
+        capsys.readouterr()
+        assert main(["plan", "--policy=goodput", f"--save={snapshot}", *where]) == 0
+        return capsys.readouterr().out, json.loads(snapshot.read_text())
+
+    first = workshop.submit("first", num_epochs=100, **settings)
+    assert "to be seen at work" in planned()[0]
+    first.until(lambda s: s.scaling.speeds and s.scaling.batch.updates_measured >= 10)
+    first.hurry()
+    first.succeed()
+    assert first.counts() == [100.0] * NUM_RECORDS
+    batch = first.status().scaling.batch
+    workshop.submit("second", num_epochs=10_000, **settings)
+    text, saved = planned()
+    [second] = [job for job in saved["jobs"] if job["name"] == "second"]
+    assert second["telling"]["elastic_batch"]["grad_var"] == 0.0
+    gradients = saved["shown"][second["program"]]["gradients"]
+    assert gradients == pytest.approx({"sqr": batch.grad_sqr, "var": batch.grad_var})
+    assert "ends in about" in text
+
+
+@pytest.mark.soak
 def test_a_job_that_may_have_none_stands_still_for_a_short_one_and_counts_exactly(workshop, run):
     """Two minutes: there is room for one worker, and the long job has had it."""
     settings = {
