@@ -42,6 +42,17 @@ def test_who_leaves_is_who_would_not_come_back(free, needs, jobs):
     }
 
 
+def test_of_two_that_left_for_one_the_one_comes_back():
+    board = _board((0, 0, 0), (1, 0, 0), [((1, 0, 0), 0, 1), ((1, 0, 0), 0, 1)])
+    first, second, new = (each.workers for each in board.jobs)
+    mark = board.mark()
+    for seats in (first, second):
+        board.remove(seats, 0)
+    board.add(new, 0)
+    board.return_needless(mark)
+    assert (first.placed, second.placed, new.placed) == (0, 1, 1)
+
+
 def _board(free, needs, jobs):
     """One node, with as much free, and one job more that waits, behind all others."""
     total = [free[at] + sum(of[at] * (stay + leave) for of, stay, leave in jobs) for at in range(3)]
