@@ -276,7 +276,7 @@ class Group:
     @property
     def placed(self) -> int:
         """How many have a node."""
-        return sum(self.placement.values())
+        return sum(self.placement.values()) if self.placement else 0
 
     @property
     def size_at_start(self) -> int:
@@ -440,7 +440,11 @@ class Job:
     @property
     def is_waiting(self) -> bool:
         """Whether less than its smallest size has nodes."""
-        return any(group.placed < group.min for group in self.groups)
+        # Asked of all jobs of a cluster: a generator would cost more.
+        for group in self.groups:  # noqa: SIM110
+            if group.placed < group.min:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

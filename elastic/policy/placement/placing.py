@@ -161,7 +161,11 @@ class FreeNodes:
         row = self._rows.get(name)
         if row is None or not need.is_possible:
             return 0
-        least = min((row[at] // amount for at, amount in need.amounts), default=_UNBOUNDED)
+        least = _UNBOUNDED
+        # Asked for each node that a job comes to: a generator would cost more.
+        for at, amount in need.amounts:
+            if row[at] < least * amount:
+                least = row[at] // amount
         return max(0, least + own)
 
     def is_over(self, name: str, need: Need) -> bool:

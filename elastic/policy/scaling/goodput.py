@@ -96,9 +96,9 @@ def give_minimums(snapshot: Snapshot, starve_after_s: float) -> Given:
         starve_after_s: How long a job waits, weighed or not, before nodes are kept for it.
     """
     has_to = any(
-        is_in_parts(job) or snapshot.now_s - waiting_since_s(job) >= starve_after_s
+        job.is_waiting and job.phase is not JobPhase.OVER
         for job in snapshot.jobs
-        if job.is_waiting and job.phase is not JobPhase.OVER
+        if snapshot.now_s - waiting_since_s(job) >= starve_after_s or is_in_parts(job)
     )
     if not has_to and all(pod.node is not None for pod in snapshot.pods):
         return Given()
@@ -289,6 +289,8 @@ class Serving:
     def _hold(self, job: Job) -> None:
         """What a job is not asked about."""
         for group in job.groups:
+            if not (group.placement or group.leaving):
+                continue
             need = self._need(group)
             for node, count in group.leaving.items():
                 self._free.hold(node, need, count)
@@ -415,6 +417,8 @@ class Serving:
     def _place_others(self, job: Job) -> dict[str, dict[str, int]] | None:
         """Take room for what a job needs beside its workers and lacks; None where there is none."""
         found: dict[str, dict[str, int]] = {}
+        if job.ps is None and not job.others:
+            return found
         for group in job.groups[:-1]:
             missing = group.min - group.placed
             if missing <= 0:
@@ -468,7 +472,11 @@ class Serving:
 
     def _has_room(self, need: Need) -> bool:
         """Whether any node has room for one more."""
-        return any(view.roomiest(need, ()) is not None for view in self._views)
+        # Asked of all that wait: a generator would cost more.
+        for view in self._views:  # noqa: SIM110
+            if view.roomiest(need, ()) is not None:
+                return True
+        return False
 
     def _first_size(self, job: Job) -> Choice | None:
         """Without a speed a job keeps what it has; one that starts gets what its user would like.
@@ -522,13 +530,11 @@ class Serving:
     def _settle(self, offer: Offer, choice: Choice, *, is_short: bool) -> _Served:
         workers, need = offer.job.workers, self._need(offer.job.workers)
         before, after = workers.placement, choice.placement
-        if not before and not after:
-            return _Served(offer, choice, is_after_others=False, is_short=is_short)
-        is_after_others = any(
-            node in self._left or self._idle.fits(node, need, before.get(node, 0)) < count
-            for node, count in after.items()
-            if count > before.get(node, 0)
-        )
+        is_after_others = False
+        for node, count in after.items():
+            had = before.get(node, 0)
+            if count > had and (node in self._left or self._idle.fits(node, need, had) < count):
+                is_after_others = True
         # Of one that does not run nothing is held in either.
         for view, held in zip(self._views, (before, self._kept(offer.job)), strict=False):
             self._exchange(view, held, after, need)
@@ -537,14 +543,14 @@ class Serving:
 
     @staticmethod
     def _exchange(index: FreeNodes, before: Placement, after: Placement, need: Need) -> None:
-        for node in sorted({*before, *after}):
+        for node in sorted({*before, *after}) if before else sorted(after):
             index.take(node, need, after.get(node, 0) - before.get(node, 0))
 
     def _restore(self, served: _Served) -> None:
         """Let a job keep what it would give and nobody has taken, unless it is faster without."""
         offer, choice = served.offer, served.choice
         workers = offer.job.workers
-        if choice.replicas >= min(workers.placed, workers.max):
+        if not workers.placement or choice.replicas >= min(workers.placed, workers.max):
             return
         need, back = self._need(workers), dict(choice.placement)
         for node, count in sorted(workers.placement.items()):

@@ -426,7 +426,9 @@ def _weigh(told: Sequence[_Told], models: Sequence[SpeedModel | None]) -> list[_
         least = min(map(truediv, replicas, rates))
         modest = each.sizes[0]
         for size, rate in zip(replicas, rates, strict=True):
-            if size <= each.per_node and rate * least >= GOOD_USE * size:
+            if size > each.per_node:
+                break
+            if rate * least >= GOOD_USE * size:
                 modest = size
         weighed.append(_Weighed(model, Sizes(replicas, rates, batches), least, modest))
     return weighed
