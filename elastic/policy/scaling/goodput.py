@@ -253,9 +253,14 @@ class Serving:
 
     def plan(self) -> Plan:
         """Serve one job after the other."""
-        per_node = [self._replicas_a_node(job, self._need(job.workers)) for job in self._weighed]
-        offers = offers_of(self._weighed, per_node, self._now_s, self._alike)
-        ranked = sorted((self._rank(offer), offer, self._may_change(offer.job)) for offer in offers)
+        now_s = self._now_s
+        needs = [self._need(job.workers) for job in self._weighed]
+        per_node = list(map(self._replicas_a_node, self._weighed, needs))
+        offers = offers_of(self._weighed, per_node, now_s, self._alike)
+        ranked = sorted(
+            (rank(offer, self._share(offer.job, need), now_s), offer, self._may_change(offer.job))
+            for offer, need in zip(offers, needs, strict=True)
+        )
         behind = Behind(offer for _, offer, may_change in ranked if may_change)
         first = self._given.kept_for
         if first is not None:
@@ -335,12 +340,8 @@ class Serving:
 
     # What a job is worth.
 
-    def _rank(self, offer: Offer) -> tuple[float, float, str]:
-        return rank(offer, self._share(offer.job), self._now_s)
-
-    def _share(self, job: Job) -> float:
+    def _share(self, job: Job, need: Need) -> float:
         """The part of the cluster that one replica takes, of the resource it takes most of."""
-        need = self._need(job.workers)
         if need not in self._shares:
             parts = [
                 amount / capacity
@@ -448,7 +449,7 @@ class Serving:
             at_most += sum(self._kept(job).values())
             at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         is_guess = job.telling.remaining_samples is None
-        price = behind.price(self._share(job), at_most, is_guess=is_guess)
+        price = behind.price(self._share(job, need), at_most, is_guess=is_guess)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
         sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
         options = costs.expected(sizes, placed, at_most)
@@ -488,7 +489,7 @@ class Serving:
             wanted = [workers.placed]
         else:
             per_node = self._replicas_a_node(job, need)
-            equal = int(START_SHARES / (self._num_jobs * self._share(job) or 1.0))
+            equal = int(START_SHARES / (self._num_jobs * self._share(job, need) or 1.0))
             if equal > per_node:
                 equal -= equal % per_node
             wanted = [min(workers.size_at_start, max(workers.min, equal)), workers.min]
