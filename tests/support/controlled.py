@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -40,6 +41,9 @@ TOLERATIONS = [{"key": "elastic.test/hollow", "operator": "Exists"}]
 ON_SIMULATED = {"elastic.test/hollow": "true"}
 """Their label."""
 PORT = 8123
+UNANSWERED = ("does not answer", "its Deployment starts it again")
+"""What the last line of a controller says that the API server has left alone, or without its
+lease."""
 
 # Stands in for the images of the examples that cannot be pulled: it is what they are started as,
 # prints what it was told, and ends as it is asked to.
@@ -87,7 +91,11 @@ def stand_in(folder):
 
 
 class Controller:
-    """A process of `elastic controller`, that can be ended and started again."""
+    """A process of `elastic controller`, that can be ended and started again.
+
+    Where it ends by itself since the API server did not answer for long it is started again, as by
+    its Deployment: that a machine has no CPU to spare is nothing that a test is about.
+    """
 
     def __init__(self, namespace, log, *flags):
         self._namespace = namespace
@@ -95,13 +103,36 @@ class Controller:
         self._log = log
         self._process = None
         self._began_at = 0
+        self._is_wanted = False
+        self._changing = threading.Lock()
 
     def start(self):
+        with self._changing:
+            self._is_wanted = True
+            self._launch()
+            threading.Thread(target=self._keep, args=(self._process,), daemon=True).start()
+
+    def _launch(self):
         self._began_at = len(self.log()) if self._log.exists() else 0
         command = [sys.executable, "-m", "elastic.cli", "controller", "-n", self._namespace]
         command += ["--port", "0", "--kubeconfig", KUBECONFIG, *self._flags]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def _keep(self, process):
+        while process.wait() != 0:
+            with self._changing:
+                # Who ends it, or starts another, is not undone.
+                is_this_one = self._is_wanted and process is self._process
+                if not (is_this_one and self._was_left_alone()):
+                    return
+                self._launch()
+                process = self._process
+
+    def _was_left_alone(self):
+        # For whatever else it ends, a crash above all, that is for the test to see.
+        last = self.log().rstrip().rpartition("\n")[2]
+        return any(text in last for text in UNANSWERED)
 
     @property
     def is_leading(self):
@@ -114,14 +145,18 @@ class Controller:
         return self._process.poll() is None and "stands by: " in self.log()[self._began_at :]
 
     def kill(self):
-        self._process.kill()
-        self._process.wait()
+        with self._changing:
+            self._is_wanted = False
+            self._process.kill()
+            self._process.wait()
 
     def end(self):
         # One that has just been started knows no signals yet.
         eventually(lambda: "looks after " in self.log()[self._began_at :])
-        self._process.terminate()
-        code = self._process.wait(30)
+        with self._changing:
+            self._is_wanted = False
+            self._process.terminate()
+            code = self._process.wait(30)
         assert code == 0, self.log()
 
     def log(self):
