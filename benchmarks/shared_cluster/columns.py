@@ -90,7 +90,7 @@ class GoodputColumn:
         for job in ended:
             application = job.request.application
             measured.setdefault(application, {}).update(job.measured)
-            tellings.setdefault(application, []).append(self._telling(job, job.asked_batch))
+            tellings.setdefault(application, []).append(self._measured(job, job.asked_batch))
         return {
             application: replace(shown_by(tellings[application]), speeds=_speeds(each))
             for application, each in measured.items()
@@ -143,6 +143,16 @@ class GoodputColumn:
         )
 
     def _telling(self, job: SimulatedJob, batch: int) -> Telling:
+        telling = self._measured(job, batch)
+        if self.knows_work:
+            left, total = self._samples(job, batch)
+            telling = replace(telling, remaining_samples=left, total_samples=total)
+        if job.gradients is None:
+            return telling
+        return replace(telling, trained_samples=job.progress * self._worth(job))
+
+    def _measured(self, job: SimulatedJob, batch: int) -> Telling:
+        """What a job tells but for its work, of which those that have ended have none."""
         telling = Telling(
             speeds=_speeds(job.measured),
             rescale_s=self.rescale_s,
@@ -153,12 +163,7 @@ class GoodputColumn:
             sizes = job.profile.min_batch, job.profile.max_batch
             batches = ElasticBatch(*sizes, *(job.gradients or ()))
             telling = replace(telling, elastic_batch=batches)
-        if self.knows_work:
-            left, total = self._samples(job, batch)
-            telling = replace(telling, remaining_samples=left, total_samples=total)
-        if job.gradients is None:
-            return telling
-        return replace(telling, trained_samples=job.progress * self._worth(job))
+        return telling
 
     def _samples(self, job: SimulatedJob, batch: int) -> tuple[float, float]:
         """That are left, and of the whole job."""
