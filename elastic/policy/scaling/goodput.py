@@ -10,7 +10,9 @@ be stopped, and moved, and tells of its work. Each takes the size for which
 
 is least: its own time to completion, by how much its use of the cluster delays those behind, and,
 where the work it has left is a guess, who could run beside it and does not. So a lonely job takes
-all that makes it faster, and one with many behind it only what it makes good use of.
+all that makes it faster, and one with many behind it only what it makes good use of. PRICE is
+above 1 since more jobs are to come; to one that chooses its batch, which makes good use of more,
+they count only as far as those behind have no room without it.
 
 Some room it gives without weighing: to jobs with parts of GPUs, and to pods of others. Nobody
 learns how fast a job is on parts of cards, so it gets its smallest size, as the fulfillment policy
@@ -449,7 +451,8 @@ class Serving:
             at_most += sum(self._kept(job).values())
             at_most += sum(count for node, count in now_placed.items() if node not in self._free)
         is_guess = job.telling.remaining_samples is None
-        price = behind.price(self._share(job, need), at_most, is_guess=is_guess)
+        share, chooses_batch = self._share(job, need), offer.elastic is not None
+        price = behind.price(share, at_most, is_guess=is_guess, chooses_batch=chooses_batch)
         costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
         sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
         options = costs.expected(sizes, placed, at_most)

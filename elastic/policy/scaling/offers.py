@@ -579,6 +579,9 @@ def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
 PRICE: Final = 2.0
 """Seconds that a second of the whole cluster costs each job behind: above 1, as more jobs come."""
 
+NOW_PRICE: Final = 1.0
+"""Likewise, if no more were to come."""
+
 KEEP: Final = 0.1
 """By how much another size has to be better than the one that a job has."""
 
@@ -636,19 +639,27 @@ class Behind:
         self.jobs -= 1
         self._modest -= offer.modest
 
-    def price(self, share: float, at_most: int, *, is_guess: bool) -> Price:
+    def price(
+        self, share: float, at_most: int, *, is_guess: bool, chooses_batch: bool = False
+    ) -> Price:
         """What they ask of a job whose replicas take such a share each.
 
         A job that is known to have the least work left may take all, and be gone the sooner. One
         that is only taken to have the least may go on for long, and leaves others room to run.
 
+        A job that chooses its batch makes good use of whatever it has. It need not think of those
+        that are still to come as far as those behind would find room without it.
+
         Args:
             share: The part of the cluster that one replica takes.
             at_most: How many of its replicas could have room.
             is_guess: Whether its work is.
+            chooses_batch: Whether its batch is the policy's to choose.
         """
         spare = at_most - self._modest if is_guess else at_most
-        return Price(PRICE * self.jobs * share, spare, self._modest_mean)
+        crowded = min(1.0, self._modest / max(1, at_most)) if chooses_batch else 1.0
+        second = NOW_PRICE + (PRICE - NOW_PRICE) * crowded
+        return Price(second * self.jobs * share, spare, self._modest_mean)
 
 
 class Costs(NamedTuple):

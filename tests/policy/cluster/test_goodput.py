@@ -113,6 +113,19 @@ def test_one_known_to_be_the_shortest_may_take_the_room_of_those_behind_and_one_
     assert guessed == {"short": 8, "b": 4, "c": 4}
 
 
+@pytest.mark.parametrize(("num_behind", "by_itself", "chooses"), [(3, 8, 16), (31, 1, 1)])
+def test_one_that_chooses_its_batch_takes_more_while_those_behind_have_room_without(
+    num_behind, by_itself, chooses
+):
+    def size(**told):
+        behind = [job(f"b{at}", scales=0.5, high=64) for at in range(num_behind)]
+        first = job("a", scales=0.5, high=64, work=9e5, telling=told)
+        return planned([first, *behind], count=16)["a"]
+
+    # The one batch that it may choose is the one that it has: its speeds are the same.
+    assert (size(), size(elastic_batch=ElasticBatch(64, 64, 1.0, 1.0))) == (by_itself, chooses)
+
+
 def test_a_running_job_gives_way_for_a_waiting_one_that_ends_sooner():
     holding_all = {f"n{i:04}": 4 for i in range(4)}
     sizes = planned([job("long", placement=holding_all, work=1e8), job("short", work=1e4)])
