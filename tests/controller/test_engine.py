@@ -7,6 +7,7 @@ import time
 import pytest
 from support.toy_kind import PODS, TEAM, TOYS, ToyKind, is_quiet, soon
 
+from elastic.controller.machinery.informers import Informers
 from elastic.controller.reconciling import Create, Note, Outcome, Patch
 from elastic.platforms.kubernetes.api.resources import CONFIGMAPS, NODES, Resource
 
@@ -541,6 +542,28 @@ def test_kinds_that_place_pods_decide_nothing_before_they_see_the_cluster(world)
         assert "nodes" in event["message"]
         assert not kind.seen
         world.api.allow("nodes")
+        soon(lambda: world.is_running("job", 1))
+    assert all(each.cluster is not None for each in kind.seen)
+
+
+def test_what_was_observed_before_all_was_seen_is_not_decided_by(world, monkeypatch):
+    """The last list may come between a look at the copies and the question whether they are."""
+    kind = ToyKind(sees_cluster=True)
+    observe = Informers.observe
+
+    def observe_and_be_late(informers, key, now_s):
+        observed = observe(informers, key, now_s)
+        if observed is not None and observed.cluster is None and world.events("MissingRight"):
+            world.api.allow("nodes")
+            soon(lambda: informers.is_ready(kind))
+        return observed
+
+    monkeypatch.setattr(Informers, "observe", observe_and_be_late)
+    world.api.deny("nodes", "list", "watch")
+    world.make("job", 1)
+    with world.engine(kind):
+        soon(lambda: world.events("MissingRight"))
+        world.change("job", {"metadata": {"labels": {"looked": "at"}}})
         soon(lambda: world.is_running("job", 1))
     assert all(each.cluster is not None for each in kind.seen)
 

@@ -444,6 +444,8 @@ class Engine:
             since_s: When it was asked for, by the monotonic clock.
         """
         kind = self._kinds[key.resource]
+        # Asked before: what was observed while something was not yet listed lacks it for good.
+        is_ready = self._informers.is_ready(kind)
         observed = self._informers.observe(key, self._cluster.now_s())
         if observed is None:
             self._told.pop(key, None)
@@ -454,7 +456,7 @@ class Engine:
         if "deletionTimestamp" in job["metadata"]:
             self._farewell.say(key)
             return None
-        if not self._informers.is_ready(kind):
+        if not is_ready:
             self._tell_obstacle(kind, key, job)
             return None
         self._meter.passed(key.resource.kind)
