@@ -236,8 +236,7 @@ class TestSlotThatMoves:
     def test_is_found_where_it_is(self, cluster, slot, opened):
         store = opened(cluster)
         make(store, deep=rows_of(IDS, 1))
-        cluster.begin_to_move(slot, cluster.servers[2])
-        cluster.end_move(slot, cluster.servers[2])
+        cluster.end_move(slot, cluster.begin_to_move(slot))
         assert numbers(store, IDS) == [1] * 200
         make(store, deep=rows_of(IDS, 2))
         assert numbers(store, IDS) == [2] * 200
@@ -254,11 +253,11 @@ class TestSlotThatMoves:
         make(store, deep=rows_of(IDS, 1))
         # So that the next commit has a key that neither server has.
         store.hold(1)
-        cluster.begin_to_move(slot, cluster.servers[2])
+        target = cluster.begin_to_move(slot)
         committing = threading.Thread(target=make, args=(store,), kwargs={"deep": rows_of(IDS, 2)})
         committing.start()
         assert is_refused.wait(PATIENCE_S)
-        cluster.end_move(slot, cluster.servers[2])
+        cluster.end_move(slot, target)
         committing.join()
         assert numbers(store, IDS) == [2] * 200
         assert scanned(store, 1) == dict.fromkeys(IDS, 1.0)

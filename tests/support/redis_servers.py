@@ -169,11 +169,16 @@ class RedisCluster:
         [server] = [each for each in self.servers if each.address.port == owner[1]]
         return server
 
-    def begin_to_move(self, slot, target):
-        """Have a server take a slot over; until the end each of the two has some of its keys."""
+    def begin_to_move(self, slot):
+        """Have another server take a slot over; until the end each of the two has some of its keys.
+
+        Gives the other one.
+        """
         source = self.server_of(slot)
+        target = next(each for each in self.servers if each is not source)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
+        return target
 
     def end_move(self, slot, target):
         """Have it there."""
