@@ -114,31 +114,55 @@ class ReplicaManager:
         """Wait until no replica runs, so that their last words are in the logs.
 
         Args:
-            timeout_s: How long.
+            timeout_s: How long; parameter servers are given as long once more, and then ended.
             dismiss_servers: Tells parameter servers to leave, which workers may need to the last.
         """
-        deadline = time.monotonic() + timeout_s
         dismissed: set[ReplicaId] = set()
-        are_needed = True
-        while time.monotonic() < deadline:
-            try:
-                replicas = await asyncio.to_thread(self._runner.observe)
-                await self._dismiss_starting(replicas, dismissed)
-                self._board.replicas = tuple(replicas)
-                alive = [replica for replica in replicas if not replica.phase.is_final]
-                if not alive:
-                    return
-                if are_needed and all(replica.id.role == PS for replica in alive):
-                    are_needed = False
-                    await dismiss_servers()
-                await asyncio.to_thread(self._runner.wait, POLL_S)
-            except PlatformError as error:
-                # The job has its end already; only its replicas' last words are not seen.
-                log.warning("%s", error)
-                await asyncio.sleep(POLL_S)
-        if are_needed:
-            # A worker that takes so long to leave has done its work.
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s:
+            alive = await self._look_who_leaves(dismissed)
+            if alive is not None and all(replica.role == PS for replica in alive):
+                break
+        # A worker that takes longer to leave has done its work. Servers are told again and again:
+        # one that did not hear it would wait for the master for as long as that may be away.
+        deadline_s = time.monotonic() + timeout_s
+        servers: list[ReplicaId] = []
+        while time.monotonic() < deadline_s:
             await dismiss_servers()
+            alive = await self._look_who_leaves(dismissed)
+            if alive is not None:
+                servers = [replica for replica in alive if replica.role == PS]
+                if not servers:
+                    return
+        for server in servers:
+            log.warning("%s does not leave by itself, and is ended", server.name)
+            await self._end(server)
+
+    async def _look_who_leaves(self, dismissed: set[ReplicaId]) -> list[ReplicaId] | None:
+        """Have what is still starting end, and wait a moment where anything runs.
+
+        Returns:
+            What runs; None where the platform does not say.
+        """
+        try:
+            replicas = await asyncio.to_thread(self._runner.observe)
+            await self._dismiss_starting(replicas, dismissed)
+            self._board.replicas = tuple(replicas)
+            alive = [replica.id for replica in replicas if not replica.phase.is_final]
+            if alive:
+                await asyncio.to_thread(self._runner.wait, POLL_S)
+        except PlatformError as error:
+            # The job has its end already; only its replicas' last words are not seen.
+            log.warning("%s", error)
+            await asyncio.sleep(POLL_S)
+            return None
+        return alive
+
+    async def _end(self, replica: ReplicaId) -> None:
+        try:
+            await asyncio.to_thread(self._runner.delete, replica, SET_UP_GRACE_S)
+        except PlatformError as error:
+            log.warning("%s", error)
 
     async def _dismiss_starting(
         self, replicas: Sequence[Replica], dismissed: set[ReplicaId]

@@ -494,6 +494,9 @@ class Serving:
         finally:
             announcing.cancel()
             leaving.cancel()
+            # Its thread is waited for, and would wait for a master that has left for minutes.
+            self._client.hurry(0.0)
+            self._client.close()
             # What is being answered, such as the word to leave, goes out.
             await asyncio.gather(server.stop(STOP_S), self._listeners.stop(STOP_S))
 

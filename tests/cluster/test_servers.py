@@ -4,7 +4,7 @@ They have the rows of a table as well, since what loses those loses more than pa
 """
 
 import pytest
-from support.cluster import eventually, needs_cluster
+from support.cluster import needs_cluster
 from support.rows import check_counts
 from support.statuses import each_epoch
 from support.whole_jobs import CONTROL, Workshop, is_at_work
@@ -85,4 +85,4 @@ def test_a_server_is_a_pod_of_the_masters_and_no_loss_of_one_loses_a_record(work
     assert status.master_restarts == 1
     lines = [line.text for line in workshop.platform.logs("servers", ["ps-1"], False, 50)]
     assert any("serving at" in line for line in lines)
-    eventually(lambda: not any(map(is_at_work, job.pods())))
+    job.leave(60.0)

@@ -1,7 +1,7 @@
 """Parameter servers and a Redis that die together with their master, and jobs ended midway."""
 
 import pytest
-from support.cluster import eventually, needs_cluster
+from support.cluster import needs_cluster
 from support.rows import check_counts
 from support.statuses import each_epoch
 from support.whole_jobs import CONTROL, Workshop, is_at_work
@@ -84,7 +84,7 @@ def test_all_that_keeps_state_dies_at_once_and_no_record_is_lost(workshop, store
     assert each_epoch(status) == [(NUM_RECORDS, NUM_RECORDS, 0)] * NUM_EPOCHS
     launches = {(row.role, row.index): row.launch for row in status.workers}
     assert {launches["worker", 0], launches["worker", 1]} == {1}, [e.message for e in status.events]
-    eventually(lambda: not any(map(is_at_work, job.pods())))
+    job.leave(60.0)
 
 
 @pytest.mark.parametrize("store", STORES)

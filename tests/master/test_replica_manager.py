@@ -9,6 +9,7 @@ from support.local_job import make_spec
 from support.local_jobs import eventually
 
 from elastic.errors import PlatformError
+from elastic.master.parameters.servers import ServerLife, ServerRing
 from elastic.master.replica_manager import ReplicaManager
 from elastic.master.status_board import StatusBoard
 from elastic.platforms.base import ExitReason, ReplicaId
@@ -140,6 +141,33 @@ def test_servers_are_told_to_leave_although_a_worker_takes_too_long_to():
 
     asyncio.run(run())
     assert told == [True]
+
+
+def test_servers_that_do_not_hear_it_are_told_again_and_ended_at_last():
+    """Else they would hold their nodes for as long as a master may be away."""
+    hears, is_deaf = ReplicaId("ps", 0, 1), ReplicaId("ps", 1, 1)
+    told = []
+
+    async def run():
+        runner, spec = FakeReplicaRunner(), make_spec("a.B", "data")
+        ring = ServerRing(2)
+
+        async def dismiss():
+            told.append(True)
+            if len(told) == 2:
+                runner.end(hears, ExitReason.COMPLETED)
+
+        for server in (hears, is_deaf):
+            runner.launch(server)
+            ring.announced(ServerLife(server, "life", "127.0.0.1:1"))
+        board = StatusBoard.open(spec, runner)
+        fleet = Fleet(FleetRules({"worker": 3}, 60.0))
+        manager = ReplicaManager(spec, runner, 1, fleet, board, lambda: None, rings={"ps": ring})
+        await manager.wait_for_exits(1.0, dismiss)
+        return [replica for replica, _ in runner.deleted]
+
+    assert asyncio.run(run()) == [is_deaf]
+    assert len(told) > 1
 
 
 def test_a_master_that_dies_before_it_has_looked_leaves_what_was_told():

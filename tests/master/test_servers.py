@@ -1,6 +1,7 @@
 """What servers come to together is what one process comes to, and one commit is one update."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +24,9 @@ from elastic.frameworks import load_framework
 from elastic.master.parameters.servers import MAX_HANGS, ServerLife, ServerParameters, Staged
 from elastic.master.parameters.strategy import ParametersLostError
 from elastic.policy.replicas import ReplicaId
-from elastic.rpc.server_client import Commit, CommitId, OtherEraError
+from elastic.ps.servicer import Serving
+from elastic.rpc.client import MasterClient
+from elastic.rpc.server_client import AsyncServerClient, Commit, CommitId, OtherEraError
 from elastic.rpc.wire import SERVER_METHODS
 
 PATIENCE_S = 300.0
@@ -479,3 +482,33 @@ async def _refusal(shares, name, request, token):
 async def _read_all(call):
     while await call.read() is not grpc.aio.EOF:
         pass
+
+
+class GoneMaster(MasterClient):
+    """Of a master that has left; `address` is what the server would have told it."""
+
+    def __init__(self):
+        super().__init__(lambda: "127.0.0.1:1", TOKEN, patience_s=PATIENCE_S)
+        self.is_told = threading.Event()
+
+    def register_server(self, request):
+        self.address = request.address
+        self.is_told.set()
+        return super().register_server(request)
+
+
+def test_a_server_that_is_told_to_leave_waits_for_no_master():
+    client = GoneMaster()
+    serving = Serving(client, ReplicaId("ps", 0, 1), "life", TOKEN, "127.0.0.1", None)
+
+    async def leave():
+        server = AsyncServerClient(client.address, TOKEN)
+        await server.leave(PATIENCE_S)
+        await server.close()
+
+    process = threading.Thread(target=lambda: asyncio.run(serving.run()), daemon=True)
+    process.start()
+    assert client.is_told.wait(PATIENCE_S)
+    run(leave())
+    process.join(PATIENCE_S / 10)
+    assert not process.is_alive()

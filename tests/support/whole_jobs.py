@@ -165,6 +165,13 @@ class WholeJob:
         query = {"labelSelector": f"app=elastic,elastic-job-name={self.name}"}
         return self.cluster.get(PODS.path(self.workshop.namespace), query)["items"]
 
+    def leave(self, timeout_s=PATIENCE_S):
+        """Wait until none of its pods is at work; fails with the words of those that are."""
+        deadline_s = time.monotonic() + timeout_s
+        while left := [pod["metadata"]["name"] for pod in self.pods() if is_at_work(pod)]:
+            assert time.monotonic() < deadline_s, f"{left} stay:\n{self.logs()}"
+            time.sleep(POLL_S)
+
     def worker_pods(self):
         """Pods of workers whose containers run and that are not being deleted."""
         return [
