@@ -41,6 +41,7 @@ from elastic.frameworks.torch.tensors import (
     to_array,
     to_device,
 )
+from elastic.frameworks.torch.untrained import Untrained
 from elastic.frameworks.user_code import (
     leaves,
     metric_functions,
@@ -231,7 +232,7 @@ class TorchModel:
         self._device = device
         self._sources = sources_of(module)
         self.trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        self._frozen = [n for n, p in module.named_parameters() if not p.requires_grad]
+        self._untrained = Untrained(module)
         saved = module.state_dict().keys()
         self._buffers = {n: b for n, b in module.named_buffers() if n in saved}
         self._held_parameters = HostCopies()
@@ -307,7 +308,7 @@ class TorchModel:
         check_fit("state", {}, values)
 
     def _check_none_frozen(self, parameters: Mapping[str, Array]) -> None:
-        if given := [name for name in self._frozen if name in parameters]:
+        if given := [name for name in self._untrained.names if name in parameters]:
             raise CheckpointError(
                 f"the parameters of this model do not include {some(given)}: it does not train "
                 "them (requires_grad is False), and every process makes those itself: have the "
@@ -317,7 +318,7 @@ class TorchModel:
 
     def gradients(self, batch: Batch, seed: int, *, with_metrics: bool = False) -> StepResult:
         """Forward and backward pass in training mode."""
-        with reading(self._sources):
+        with reading(self._sources), self._untrained.kept():
             return self._step(batch, seed, with_metrics)
 
     def _step(self, batch: Batch, seed: int, with_metrics: bool) -> StepResult:
@@ -439,7 +440,8 @@ class TorchModel:
     def check_forward(self, batch: Batch) -> None:
         """Run model and loss once, so that lazy modules get parameters and errors show early."""
         self.module.eval()
-        part_that_runs(batch, _rows, self._run_forward)
+        with self._untrained.kept():
+            part_that_runs(batch, _rows, self._run_forward)
         self.module.train()
 
     def _run_forward(self, batch: Batch) -> None:
