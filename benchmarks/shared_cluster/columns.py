@@ -15,6 +15,7 @@ from elastic.policy.cluster import (
     GPU,
     MILLI,
     ElasticBatch,
+    Gradients,
     Group,
     Job,
     JobPhase,
@@ -163,6 +164,11 @@ class GoodputColumn:
             sizes = job.profile.min_batch, job.profile.max_batch
             batches = ElasticBatch(*sizes, *(job.gradients or ()))
             telling = replace(telling, elastic_batch=batches)
+            if job.first_gradients is not None:
+                sqr, var = job.first_gradients
+                # The profiles' variance is that of a minibatch of the smallest size.
+                first = Gradients(sqr, var * job.profile.min_batch)
+                telling = replace(telling, first_gradients=first)
         return telling
 
     def _samples(self, job: SimulatedJob, batch: int) -> tuple[float, float]:

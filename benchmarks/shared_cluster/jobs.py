@@ -57,6 +57,7 @@ class SimulatedJob:
     ended_s: float | None = None
     measured: dict[tuple[int, int, int], Measured] = field(default_factory=dict)
     gradients: tuple[float, float] | None = None
+    first_gradients: tuple[float, float] | None = None
 
     @property
     def replicas(self) -> int:
@@ -127,6 +128,7 @@ class SimulatedJob:
         gpus = [count for _, count in layout]
         step_s = step_seconds(self.profile, gpus, self.local_batch, self.accumulations)
         self.gradients = self.profile.gradients(self.batch, self.epoch)
+        self.first_gradients = self.first_gradients or self.gradients
         full_s, sync_s = self.profile.times(gpus, self.local_batch)
         key = (self.replicas, len(gpus), self.asked_batch)
         self.measured[key] = Measured(*key, self.batch, step_s, full_s - sync_s)

@@ -25,7 +25,7 @@ from elastic.policy.accounts import Moment, SizeSpeeds, TimeAccount
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.tasks.epochs import EpochResult
 from elastic.policy.tasks.ledger import Audit, Ledger
-from elastic.policy.updates.elastic_batch import BatchChoice, GradientNoise
+from elastic.policy.updates.elastic_batch import BatchChoice, EarlierBatch, GradientNoise
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, PS, REDIS, WORKER
 from elastic.spec.status import (
@@ -160,13 +160,17 @@ class StatusBoard:
         return self._base.progress.rejected_gradients
 
     @property
-    def earlier_batch(self) -> tuple[int, GradientNoise] | None:
+    def earlier_batch(self) -> EarlierBatch | None:
         """The batch and the noise of its gradients that were told last; None where none were."""
         told = self._batch()
         if told is None:
             return None
-        noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
-        return told.records, noise
+        num_updates = told.updates_measured
+        return EarlierBatch(
+            told.records,
+            GradientNoise(told.grad_sqr, told.grad_var, num_updates),
+            GradientNoise(told.first_grad_sqr, told.first_grad_var, num_updates),
+        )
 
     @property
     def progress(self) -> Progress:
@@ -514,6 +518,8 @@ def _batch_status(choice: BatchChoice) -> BatchStatus:
         maximum=limits.maximum,
         grad_sqr=noise.sqr,
         grad_var=noise.var,
+        first_grad_sqr=choice.first_noise.sqr,
+        first_grad_var=choice.first_noise.var,
         updates_measured=noise.num_updates,
         noise_scale=noise.scale,
     )

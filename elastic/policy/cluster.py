@@ -369,6 +369,8 @@ class Telling:
         global_batch_size: Samples of one update now.
         max_local_batch: The most samples that one replica can hold at once.
         elastic_batch: None where the batch is the user's alone.
+        first_gradients: What its gradients were at the begin; None where the batch is the user's
+            alone, and until they are known.
     """
 
     speeds: tuple[Speed, ...] = ()
@@ -379,6 +381,7 @@ class Telling:
     max_local_batch: int | None = None
     elastic_batch: ElasticBatch | None = None
     trained_samples: float | None = None
+    first_gradients: Gradients | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +390,8 @@ class Shown:
 
     Attributes:
         speeds: What was seen, in any order.
-        gradients: Of those that choose their batches; None where none has measured them.
+        gradients: Of those that choose their batches, at their begin; None where none has
+            measured them.
     """
 
     speeds: tuple[Speed, ...] = ()

@@ -374,6 +374,14 @@ class BatchStatus(_Published):
     grad_var: float = Field(
         default=0.0, description="Variance of the gradient of one record, as estimated."
     )
+    first_grad_sqr: float = Field(
+        default=0.0,
+        description="The squared length as estimated from the first updates alone, by which jobs "
+        "of the same program begin.",
+    )
+    first_grad_var: float = Field(
+        default=0.0, description="The variance as estimated from the first updates alone."
+    )
     updates_measured: int = Field(default=0, description="Updates that both were estimated from.")
     noise_scale: float | None = Field(
         default=None,

@@ -311,7 +311,7 @@ def test_a_job_that_chooses_its_batch_is_planned_by_the_gradients_of_its_program
     [second] = [job for job in saved["jobs"] if job["name"] == "second"]
     assert second["telling"]["elastic_batch"]["grad_var"] == 0.0
     gradients = saved["shown"][second["program"]]["gradients"]
-    assert gradients == pytest.approx({"sqr": batch.grad_sqr, "var": batch.grad_var})
+    assert gradients == pytest.approx({"sqr": batch.first_grad_sqr, "var": batch.first_grad_var})
     assert "ends in about" in text
 
 

@@ -9,8 +9,11 @@ from elastic.policy.scaling.offers import offers_of
 from elastic.policy.updates.elastic_batch import (
     LEAST_GAIN,
     MEASURED,
+    MEMORY,
     BatchChoice,
+    EarlierBatch,
     GradientNoise,
+    GroupGradients,
     elastic_batch,
     rate_gain,
 )
@@ -118,14 +121,31 @@ def test_the_rate_follows_the_optimizer():
     ("earlier", "batch", "noise"),
     [
         pytest.param(None, 64, GradientNoise(), id="begins-small"),
-        pytest.param((256, NOISY), 256, NOISY, id="goes-on"),
-        pytest.param((1024, NOISY), 64, NOISY, id="too-large-now"),
-        pytest.param((72, NOISY), 64, NOISY, id="other-minibatches-now"),
+        pytest.param(EarlierBatch(256, NOISY), 256, NOISY, id="goes-on"),
+        pytest.param(EarlierBatch(1024, NOISY), 64, NOISY, id="too-large-now"),
+        pytest.param(EarlierBatch(72, NOISY), 64, NOISY, id="other-minibatches-now"),
     ],
 )
 def test_a_next_life_goes_on_with_what_was_told(earlier, batch, noise):
     begun = BatchChoice.begun(LIMITS, 16, True, earlier)
     assert (begun.batch, begun.noise) == (batch, noise)
+
+
+def test_what_the_first_updates_were_like_is_kept():
+    def take(own, num, mean_square):
+        for _ in range(num):
+            own.take(GroupGradients(2, 16, mean_square, 1.0))
+
+    own = choice(GradientNoise())
+    take(own, MEMORY, 1.1)
+    first = own.noise
+    assert own.first_noise == first
+    take(own, 2 * MEMORY, 1.9)
+    assert own.noise.scale > 10 * first.scale
+    assert own.first_noise == first
+    goes_on = BatchChoice.begun(LIMITS, 16, True, EarlierBatch(64, own.noise, own.first_noise))
+    take(goes_on, 1, 1.9)
+    assert goes_on.first_noise == first
 
 
 @pytest.mark.parametrize("noise", [NOISY, QUIET, LOST])

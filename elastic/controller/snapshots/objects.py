@@ -41,6 +41,7 @@ from elastic.platforms.kubernetes.pods import has_ended
 from elastic.policy.cluster import (
     GPU,
     ElasticBatch,
+    Gradients,
     Group,
     Node,
     Pod,
@@ -707,6 +708,7 @@ def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
         global_batch_size=first if chosen is None else chosen.records,
         max_local_batch=spec.minibatch_size,
         elastic_batch=_elastic_batch(spec, chosen),
+        first_gradients=None if spec.batch_range is None else _first_gradients(chosen),
     )
     if told is None or not told.progress.records_total:
         return known
@@ -722,6 +724,14 @@ def _telling(spec: JobSpec, told: JobStatus | None) -> Telling:
         rescale_s=told.scaling.rescale_s,
         trained_samples=float(done),
     )
+
+
+def _first_gradients(told: BatchStatus | None) -> Gradients | None:
+    """What they were at the begin, once that is known; masters of before do not tell it."""
+    if told is None or not (told.first_grad_sqr or told.first_grad_var):
+        return None
+    noise = GradientNoise(told.first_grad_sqr, told.first_grad_var, told.updates_measured)
+    return Gradients(max(0.0, noise.sqr), max(0.0, noise.var)) if noise.is_known else None
 
 
 def _elastic_batch(spec: JobSpec, told: BatchStatus | None) -> ElasticBatch | None:

@@ -126,7 +126,8 @@ def shown_by(tellings: Iterable[Telling]) -> Shown:
 def _least_noisy(tellings: Iterable[Telling | Shown]) -> Gradients | None:
     """The gradients by which large batches are worth the least.
 
-    Noise grows while a job trains, so that these are of the one that was nearest to its begin.
+    Noise grows while a job trains, so that these are of the one that was nearest to its begin: the
+    next one is at its own when it goes by them.
     """
     each = (one.gradients if isinstance(one, Shown) else _own_gradients(one) for one in tellings)
     known = [one for one in each if one is not None]
@@ -134,7 +135,9 @@ def _least_noisy(tellings: Iterable[Telling | Shown]) -> Gradients | None:
 
 
 def _own_gradients(telling: Telling) -> Gradients | None:
-    return None if telling.elastic_batch is None else telling.elastic_batch.gradients
+    if telling.elastic_batch is None or telling.first_gradients is not None:
+        return telling.first_gradients
+    return telling.elastic_batch.gradients
 
 
 def _gathered(tellings: Iterable[Telling | Shown]) -> dict[_Size, _Seen]:
@@ -579,8 +582,9 @@ def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
 PRICE: Final = 2.0
 """Seconds that a second of the whole cluster costs each job behind: above 1, as more jobs come."""
 
-NOW_PRICE: Final = 1.0
-"""Likewise, if no more were to come."""
+NOW_PRICE: Final = 0.5
+"""Likewise, to one that chooses its batch, where all of them have room: each could have its least,
+and more of the cluster is of less use to them than to who takes it."""
 
 KEEP: Final = 0.1
 """By how much another size has to be better than the one that a job has."""
@@ -610,8 +614,8 @@ class Price(NamedTuple):
 
     Attributes:
         each: For each replica, by what the cluster does in that time.
-        spare: Replicas that nobody behind would need for a modest size; all there could be, where
-            that does not count.
+        spare: Replicas that nobody behind would need for a modest size, or for its least; all there
+            could be, where that does not count.
         modest_mean: Replicas of such a size.
     """
 
@@ -629,15 +633,18 @@ class Behind:
     """The jobs not yet served: how many, and what they need to run at a modest size."""
 
     def __init__(self, offers: Iterable[Offer]) -> None:
-        sizes = [offer.modest for offer in offers]
-        self.jobs = len(sizes)
-        self._modest = sum(sizes)
+        self.jobs = self._modest = self._least = 0
+        for offer in offers:
+            self.jobs += 1
+            self._modest += offer.modest
+            self._least += _least(offer)
         self._modest_mean = max(1.0, self._modest / max(1, self.jobs))
 
     def leave(self, offer: Offer) -> None:
         """It is this one's turn."""
         self.jobs -= 1
         self._modest -= offer.modest
+        self._least -= _least(offer)
 
     def price(
         self, share: float, at_most: int, *, is_guess: bool, chooses_batch: bool = False
@@ -647,8 +654,9 @@ class Behind:
         A job that is known to have the least work left may take all, and be gone the sooner. One
         that is only taken to have the least may go on for long, and leaves others room to run.
 
-        A job that chooses its batch makes good use of whatever it has. It need not think of those
-        that are still to come as far as those behind would find room without it.
+        A job that chooses its batch makes good use of whatever it has. It asks the less the more of
+        those behind would find room at a modest size, and leaves each of them the least it runs
+        with.
 
         Args:
             share: The part of the cluster that one replica takes.
@@ -656,10 +664,17 @@ class Behind:
             is_guess: Whether its work is.
             chooses_batch: Whether its batch is the policy's to choose.
         """
-        spare = at_most - self._modest if is_guess else at_most
+        if is_guess:
+            spare = at_most - self._modest
+        else:
+            spare = at_most - self._least if chooses_batch else at_most
         crowded = min(1.0, self._modest / max(1, at_most)) if chooses_batch else 1.0
         second = NOW_PRICE + (PRICE - NOW_PRICE) * crowded
         return Price(second * self.jobs * share, spare, self._modest_mean)
+
+
+def _least(offer: Offer) -> int:
+    return max(1, offer.job.workers.min)
 
 
 class Costs(NamedTuple):

@@ -6,7 +6,7 @@ How much the gradients of minibatches differ tells what a larger batch would be 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,6 +159,14 @@ def rate_gain(batch: ElasticBatch, num_records: int) -> float:
     return efficiency(batch, num_records) * scale if is_worth_more else 1.0
 
 
+class EarlierBatch(NamedTuple):
+    """What was told of the batch of a job that goes on: see `BatchChoice`."""
+
+    batch: int
+    noise: GradientNoise = GradientNoise()
+    first_noise: GradientNoise = GradientNoise()
+
+
 @dataclass(slots=True)
 class BatchChoice:
     """The batch of one job, and what it is chosen by.
@@ -169,6 +177,7 @@ class BatchChoice:
         is_proportional: Whether a step of the user's optimizer is in proportion to the gradient.
         batch: Records of an update, from the next that begins.
         noise: As measured so far.
+        first_noise: Of the first updates alone, which jobs of the same program begin by.
     """
 
     limits: BatchRange
@@ -176,6 +185,7 @@ class BatchChoice:
     is_proportional: bool
     batch: int
     noise: GradientNoise = field(default_factory=GradientNoise)
+    first_noise: GradientNoise = field(default_factory=GradientNoise)
 
     @classmethod
     def begun(
@@ -183,7 +193,7 @@ class BatchChoice:
         limits: BatchRange,
         minibatch_size: int,
         is_proportional: bool,
-        earlier: tuple[int, GradientNoise] | None,
+        earlier: "EarlierBatch | None",
     ) -> "BatchChoice":
         """Begin with the smallest batch, or go on from what was told before.
 
@@ -191,13 +201,13 @@ class BatchChoice:
             limits: See the class.
             minibatch_size: See the class.
             is_proportional: See the class.
-            earlier: The batch and the noise that an earlier life of the master told; a batch that
-                is allowed no more is forgotten.
+            earlier: What an earlier life of the master told; a batch that is allowed no more is
+                forgotten.
         """
-        batch, noise = earlier or (limits.minimum, GradientNoise())
+        batch, noise, first_noise = earlier or EarlierBatch(limits.minimum)
         is_allowed = limits.minimum <= batch <= limits.maximum and not batch % minibatch_size
         first = batch if is_allowed else limits.minimum
-        return cls(limits, minibatch_size, is_proportional, first, noise)
+        return cls(limits, minibatch_size, is_proportional, first, noise, first_noise)
 
     @property
     def num_gradients(self) -> int:
@@ -212,6 +222,8 @@ class BatchChoice:
     def take(self, group: GroupGradients) -> None:
         """Learn from the gradients of an update."""
         self.noise = self.noise.after(group)
+        if self.noise.num_updates <= MEMORY:
+            self.first_noise = self.noise
 
     def rate_scale(self, num_records: int) -> float:
         """What multiplies the user's learning rate in an update of so many records.

@@ -198,6 +198,29 @@ def test_what_gradients_were_when_a_job_succeeded_is_known_of_its_program():
     assert shown == {program(elastic_batch="32:64"): Shown((), Gradients(2.0, 320.0))}
 
 
+def test_what_gradients_were_at_the_begin_is_told_once_it_is_known():
+    batch = BatchStatus(
+        records=64, minimum=32, maximum=128, grad_sqr=2.0, grad_var=320.0, updates_measured=90,
+        first_grad_sqr=4.0, first_grad_var=80.0,
+    )  # fmt: skip
+
+    def first(batch, **settings):
+        told = {"phase": JobPhase.RUNNING, "scaling": ScalingStatus(batch=batch)}
+        return seen(told=told, **settings).jobs[0].telling.first_gradients
+
+    assert first(batch, elastic_batch="32:128") == Gradients(4.0, 80.0)
+    assert first(batch) is None
+    few = batch.model_copy(update={"updates_measured": 1})
+    assert first(few, elastic_batch="32:128") is None
+    over = {
+        "phase": JobPhase.SUCCEEDED,
+        "progress": Progress(records_done=400, records_total=400),
+        "scaling": ScalingStatus(batch=batch),
+    }
+    [shown] = seen(told=over, elastic_batch="32:128").shown.values()
+    assert shown.gradients == Gradients(4.0, 80.0)
+
+
 def test_before_it_tells_anything_nothing_is_known():
     telling = seen().jobs[0].telling
     assert (telling.speeds, telling.remaining_samples) == ((), None)

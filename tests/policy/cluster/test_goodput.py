@@ -28,6 +28,7 @@ from elastic.policy.scaling.offers import (
     efficiency,
     not_weighed,
     offers_of,
+    shown_by,
 )
 
 CARD = {"nvidia.com/gpu": 1000}
@@ -124,6 +125,16 @@ def test_one_that_chooses_its_batch_takes_more_while_those_behind_have_room_with
 
     # The one batch that it may choose is the one that it has: its speeds are the same.
     assert (size(), size(elastic_batch=ElasticBatch(64, 64, 1.0, 1.0))) == (by_itself, chooses)
+
+
+@pytest.mark.parametrize(("least", "size"), [(1, 16), (2, 8)])
+def test_one_that_chooses_its_batch_takes_less_where_those_behind_would_not_have_their_least(
+    least, size
+):
+    behind = [job(f"b{at}", low=least, scales=0.5, high=64) for at in range(6)]
+    batch = {"elastic_batch": ElasticBatch(64, 64, 1.0, 1.0)}
+    first = job("a", scales=0.5, high=64, work=9e5, telling=batch)
+    assert planned([first, *behind], count=16)["a"] == size
 
 
 def test_a_running_job_gives_way_for_a_waiting_one_that_ends_sooner():
@@ -249,6 +260,17 @@ def test_of_several_gradients_those_count_that_are_nearest_to_the_begin():
     assert alike_of([new], {}).batch_of(new) is None
     own = replace(new, program=None)
     assert alike_of([*jobs, own], shown).batch_of(own) is None
+
+
+def test_of_each_job_those_of_its_begin_count_whatever_they_have_become():
+    begun, now = Gradients(1.0, 64.0), ElasticBatch(32, 512, 1.0, 100.0)
+    old = job("old", program="p", telling={"elastic_batch": now, "first_gradients": begun})
+    new = job("new", program="p", telling=RANGE)
+    known = alike_of([old, new], {})
+    assert known.batch_of(new) == ElasticBatch(64, 1024, 1.0, 1.0)
+    # What it goes by itself is what it has measured last.
+    assert known.batch_of(old) == now
+    assert shown_by([old.telling]).gradients == begun
 
 
 def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
