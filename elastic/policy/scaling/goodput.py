@@ -11,8 +11,9 @@ be stopped, and moved, and tells of its work. Each takes the size for which
 is least: its own time to completion, by how much its use of the cluster delays those behind, and,
 where the work it has left is a guess, who could run beside it and does not. So a lonely job takes
 all that makes it faster, and one with many behind it only what it makes good use of. PRICE is
-above 1 since more jobs are to come; to one that chooses its batch, which makes good use of more,
-they count only as far as those behind have no room without it.
+above 1 since more jobs are to come. To one that chooses its batch, which makes good use of more, it
+is below as far as those behind have room without it; but it counts who would not have even its
+least.
 
 Some room it gives without weighing: to jobs with parts of GPUs, and to pods of others. Nobody
 learns how fast a job is on parts of cards, so it gets its smallest size, as the fulfillment policy

@@ -614,7 +614,7 @@ class Price(NamedTuple):
 
     Attributes:
         each: For each replica, by what the cluster does in that time.
-        spare: Replicas that nobody behind would need for a modest size, or for its least; all there
+        spare: Replicas that nobody behind would need, for a modest size or for its least; all there
             could be, where that does not count.
         modest_mean: Replicas of such a size.
     """
@@ -654,9 +654,9 @@ class Behind:
         A job that is known to have the least work left may take all, and be gone the sooner. One
         that is only taken to have the least may go on for long, and leaves others room to run.
 
-        A job that chooses its batch makes good use of whatever it has. It asks the less the more of
-        those behind would find room at a modest size, and leaves each of them the least it runs
-        with.
+        A job that chooses its batch makes good use of whatever it has. The more of those behind
+        would find room at a modest size the less they ask of it, beyond the least that each of them
+        runs with.
 
         Args:
             share: The part of the cluster that one replica takes.

@@ -193,7 +193,7 @@ class BatchChoice:
         limits: BatchRange,
         minibatch_size: int,
         is_proportional: bool,
-        earlier: "EarlierBatch | None",
+        earlier: EarlierBatch | None,
     ) -> "BatchChoice":
         """Begin with the smallest batch, or go on from what was told before.
 
