@@ -50,8 +50,11 @@ def test_a_next_life_begins_with_the_batch_and_the_noise_that_were_told(tmp_path
     assert before.scaling.batch.records == 40
     board = StatusBoard(spec, job.runner, before)
     assert board.build().scaling == before.scaling
-    records, noise = board.earlier_batch
-    assert (records, noise.num_updates) == (40, before.scaling.batch.updates_measured)
+    earlier, told = board.earlier_batch, before.scaling.batch
+    assert (earlier.batch, earlier.noise.num_updates) == (40, told.updates_measured)
+    assert told.first_grad_var > 0
+    first = earlier.first_noise
+    assert (first.sqr, first.var) == (told.first_grad_sqr, told.first_grad_var)
 
 
 def test_a_next_life_that_has_no_cut_begins_with_the_smallest_batch(tmp_path):
