@@ -17,9 +17,8 @@ from elastic.frameworks.base import some
 LAST_LOOK: Final = 16
 """Steps 1, 2, 4, … up to this one are looked at: in the first a copy may follow what it equals."""
 
-_WHOLE: Final = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_REAL: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_SUMMED_AS: Final = dict.fromkeys(_WHOLE, torch.int64) | dict.fromkeys(_REAL, torch.float64)
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""By size. A sum of whole numbers loses nothing, and is the same in any order."""
 
 
 class Untrained:
@@ -52,7 +51,7 @@ class Untrained:
         yield
         if is_looked_at:
             after = self._sums()
-            changed = [name for name, was in before.items() if not _is_same(was, after.get(name))]
+            changed = [name for name, was in before.items() if after.get(name) != was]
             self._changed = self._changed or changed
         if self._changed:
             raise ModelDefError(
@@ -61,12 +60,12 @@ class Untrained:
                 "make it a buffer (register_buffer), which travels with the gradients and is kept"
             )
 
-    def _sums(self) -> Mapping[str, float]:
-        """One number of each that can be added up: copies of a large model would not fit."""
+    def _sums(self) -> Mapping[str, int]:
+        """The sum of each one's bits: copies of a large model would not fit."""
         # By name, as a step may put another parameter in the place of one.
         held = dict(self._module.named_parameters())
         return {
-            name: held[name].detach().sum(dtype=_SUMMED_AS[held[name].dtype]).item()
+            name: int(held[name].detach().view(_BITS[held[name].itemsize]).sum(dtype=torch.int64))
             for name in self.names
             if name in held and _can_be_summed(held[name])
         }
@@ -74,9 +73,9 @@ class Untrained:
 
 def _can_be_summed(parameter: torch.nn.Parameter) -> bool:
     is_there = not torch.nn.parameter.is_lazy(parameter)
-    return is_there and parameter.dtype in _SUMMED_AS and parameter.layout is torch.strided
-
-
-def _is_same(one: float, other: float | None) -> bool:
-    # What is no number stays none.
-    return one == other or (one != one and other != other)
+    return (
+        is_there
+        and parameter.layout is torch.strided
+        and not parameter.is_quantized
+        and parameter.itemsize in _BITS
+    )

@@ -113,6 +113,7 @@ def test_what_no_step_changes_is_not_minded_whatever_it_is_of():
                 torch.ones(3, dtype=torch.int8),
                 torch.tensor(True),
                 torch.ones(3, dtype=torch.complex64),
+                torch.ones(3, dtype=torch.complex128),
                 torch.ones(3).to(torch.float8_e4m3fn),
                 torch.eye(3).to_sparse(),
             )
@@ -127,6 +128,23 @@ def test_what_no_step_changes_is_not_minded_whatever_it_is_of():
     follower, its_updater = build(lambda: Taught(not_at_all))
     for _ in range(LAST_LOOK + 1):
         step(follower, its_updater)
+
+
+def test_a_small_change_beside_a_large_value_is_one():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+            self.kept = nn.Parameter(torch.tensor([1e20, 1.0]), requires_grad=False)
+
+        def forward(self, features):
+            if self.training:
+                self.kept[1] += 1
+            return self.layer(features)
+
+    model, _ = build(Counting)
+    with pytest.raises(ModelDefError, match="a step changes kept"):
+        model.gradients(BATCH, 0)
 
 
 def test_only_the_first_steps_are_looked_at(monkeypatch):
