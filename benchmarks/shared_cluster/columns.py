@@ -162,7 +162,11 @@ class GoodputColumn:
         )
         if self._is_elastic(job):
             sizes = job.profile.min_batch, job.profile.max_batch
-            batches = ElasticBatch(*sizes, *(job.gradients or ()))
+            batches = ElasticBatch(*sizes)
+            if job.gradients is not None:
+                sqr, var = job.gradients
+                growth = job.noise_growth if job.num_noise_growths else None
+                batches = ElasticBatch(*sizes, sqr, var, 1, job.gradients_at, growth)
             telling = replace(telling, elastic_batch=batches)
             if job.first_gradients is not None:
                 sqr, var = job.first_gradients

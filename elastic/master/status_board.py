@@ -25,7 +25,12 @@ from elastic.policy.accounts import Moment, SizeSpeeds, TimeAccount
 from elastic.policy.replicas import told_id, told_phase
 from elastic.policy.tasks.epochs import EpochResult
 from elastic.policy.tasks.ledger import Audit, Ledger
-from elastic.policy.updates.elastic_batch import BatchChoice, EarlierBatch, GradientNoise
+from elastic.policy.updates.elastic_batch import (
+    BatchChoice,
+    EarlierBatch,
+    GradientNoise,
+    NoiseGrowth,
+)
 from elastic.spec.job import JobSpec
 from elastic.spec.roles import FLEET, PS, REDIS, WORKER
 from elastic.spec.status import (
@@ -170,6 +175,8 @@ class StatusBoard:
             told.records,
             GradientNoise(told.grad_sqr, told.grad_var, num_updates),
             GradientNoise(told.first_grad_sqr, told.first_grad_var, num_updates),
+            told.measured_at,
+            NoiseGrowth(told.noise_growth, told.changes_measured),
         )
 
     @property
@@ -521,6 +528,9 @@ def _batch_status(choice: BatchChoice) -> BatchStatus:
         first_grad_sqr=choice.first_noise.sqr,
         first_grad_var=choice.first_noise.var,
         updates_measured=noise.num_updates,
+        measured_at=choice.measured_at,
+        noise_growth=choice.growth.power,
+        changes_measured=choice.growth.num_changes,
         noise_scale=noise.scale,
     )
 

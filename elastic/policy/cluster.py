@@ -319,6 +319,9 @@ class ElasticBatch:
         grad_var: Variance of the gradient of a batch of `min`; both are 0 until it has measured
             them.
         step: What batches are whole multiples of, and a replica computes at least.
+        measured_at: The batch while both were measured; None for `min`.
+        noise_growth: The power of the batch by which noise grows with it; None until it has changed
+            its batch.
     """
 
     min: int
@@ -326,6 +329,8 @@ class ElasticBatch:
     grad_sqr: float = 0.0
     grad_var: float = 0.0
     step: int = 1
+    measured_at: int | None = None
+    noise_growth: float | None = None
 
     @property
     def is_measured(self) -> bool:
@@ -392,10 +397,12 @@ class Shown:
         speeds: What was seen, in any order.
         gradients: Of those that choose their batches, at their begin; None where none has
             measured them.
+        noise_growth: As `ElasticBatch` has it, in the mean.
     """
 
     speeds: tuple[Speed, ...] = ()
     gradients: Gradients | None = None
+    noise_growth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,6 +383,15 @@ class BatchStatus(_Published):
         default=0.0, description="The variance as estimated from the first updates alone."
     )
     updates_measured: int = Field(default=0, description="Updates that both were estimated from.")
+    measured_at: int = Field(
+        default=0, description="Records of those updates: after a change, of the batch before."
+    )
+    noise_growth: float = Field(
+        default=0.0,
+        description="The power of the batch by which the noise has grown with it, in the mean of "
+        "all changes of the batch in which that was seen.",
+    )
+    changes_measured: int = Field(default=0, description="In how many it was.")
     noise_scale: float | None = Field(
         default=None,
         description="Records of an update in which noise and gradient weigh the same: far smaller "

@@ -1,5 +1,7 @@
 """The experiment of 64 shared GPUs: its simulator on our own profiles, and published data."""
 
+import math
+
 import pytest
 from support.public_traces import SHARED_CLUSTER, needs_shared_cluster
 from support.seeds import drawn
@@ -79,6 +81,18 @@ def test_a_job_knows_how_many_samples_its_batch_takes_to_the_end():
     assert seen[0] == job.samples(40) == pytest.approx(samples_per_s * job.ended_s)
     assert seen[1] == pytest.approx(seen[0] - 60 * samples_per_s)
     assert seen[-1] == pytest.approx(0.0)
+
+
+def test_a_job_sees_how_noise_grows_where_its_batch_is_changed():
+    job = placed((2,), batch=20, rescale_s=0.0)
+    for batch in (20, 160, 144, 20):
+        job.place({0: 2}, batch, 0.0)
+        job.run(0, 10)
+    # The variance is 1 at a batch of 10, 3 at 160, and linear between; 160 to 144 says nothing.
+    at_20, at_144, at_160 = 1 + 2 * 10 / 150, 1 + 2 * 134 / 150, 3.0
+    powers = [math.log(at_160 / at_20) / math.log(8), math.log(at_144 / at_20) / math.log(7.2)]
+    assert job.num_noise_growths == 2
+    assert job.noise_growth == pytest.approx(sum(powers) / 2)
 
 
 def test_the_same_placement_costs_nothing_and_another_one_does():
@@ -199,8 +213,8 @@ def test_goodput_stays_where_it_is_beside_the_published_ones(load, number):
     pollux = POLLUX[load, number]
     assert means["goodput, told"] < NEARLY * means["shortest remaining time"]
     assert means["goodput, not told"] < NEARLY * TIRESIAS[load, number]
-    assert means["goodput, told, elastic batches"] < NEARLY * pollux
+    assert means["goodput, told, elastic batches"] < 0.9 * NEARLY * pollux
     if (load, number) in FULL:
         assert means["goodput, told"] < NEARLY * pollux
         assert means["goodput, not told"] < 0.9 * TIRESIAS[load, number]
-        assert means["goodput, told, elastic batches"] < 0.93 * pollux
+        assert means["goodput, told, elastic batches"] < 0.85 * pollux

@@ -55,6 +55,8 @@ def test_a_next_life_begins_with_the_batch_and_the_noise_that_were_told(tmp_path
     assert told.first_grad_var > 0
     first = earlier.first_noise
     assert (first.sqr, first.var) == (told.first_grad_sqr, told.first_grad_var)
+    assert earlier.measured_at == told.measured_at > 0
+    assert earlier.growth == (told.noise_growth, told.changes_measured)
 
 
 def test_a_next_life_that_has_no_cut_begins_with_the_smallest_batch(tmp_path):

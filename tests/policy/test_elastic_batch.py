@@ -1,11 +1,13 @@
 """The batch that a master chooses between those that its user allows."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastic.policy.cluster import ElasticBatch, Group, Job, JobPhase, Speed, Telling
-from elastic.policy.scaling.offers import offers_of
+from elastic.policy.scaling.offers import efficiency, offers_of
 from elastic.policy.updates.elastic_batch import (
     LEAST_GAIN,
     MEASURED,
@@ -14,6 +16,7 @@ from elastic.policy.updates.elastic_batch import (
     EarlierBatch,
     GradientNoise,
     GroupGradients,
+    NoiseGrowth,
     elastic_batch,
     rate_gain,
 )
@@ -27,6 +30,13 @@ LOST = GradientNoise(-1.0, 5.0, MEASURED)
 
 def choice(noise=NOISY, batch=64, is_proportional=True, size=16):
     return BatchChoice(LIMITS, size, is_proportional, batch, noise)
+
+
+def take(own, num, scale):
+    """Updates of two gradients each, whose noise has this scale."""
+    one = own.batch // 2
+    for _ in range(num):
+        own.take(GroupGradients(2, one, 1.0 + scale / one, 1.0 + scale / own.batch))
 
 
 def test_before_the_noise_is_known_nothing_changes():
@@ -132,20 +142,84 @@ def test_a_next_life_goes_on_with_what_was_told(earlier, batch, noise):
 
 
 def test_what_the_first_updates_were_like_is_kept():
-    def take(own, num, mean_square):
-        for _ in range(num):
-            own.take(GroupGradients(2, 16, mean_square, 1.0))
-
     own = choice(GradientNoise())
-    take(own, MEMORY, 1.1)
+    take(own, MEMORY, 2.0)
     first = own.noise
     assert own.first_noise == first
-    take(own, 2 * MEMORY, 1.9)
+    take(own, 2 * MEMORY, 100.0)
     assert own.noise.scale > 10 * first.scale
     assert own.first_noise == first
     goes_on = BatchChoice.begun(LIMITS, 16, True, EarlierBatch(64, own.noise, own.first_noise))
-    take(goes_on, 1, 1.9)
+    take(goes_on, 1, 100.0)
     assert goes_on.first_noise == first
+
+
+def with_another_batch(own):
+    seen = [Speed(2, 1, 100.0, 64), Speed(2, 1, 400.0, 256), Speed(2, 1, 10.0, 512)]
+    assert own.reconsider(seen, 2, 1)
+    return own.batch / 64
+
+
+def test_how_noise_grows_with_the_batch_is_seen_where_it_is_changed():
+    own = choice(GradientNoise())
+    take(own, MEASURED, 1000.0)
+    change = with_another_batch(own)
+    assert change >= 2
+    # Until enough is known of the new batch that of before counts.
+    take(own, MEASURED - 1, 1000.0 * change)
+    assert own.noise.scale == pytest.approx(1000.0)
+    assert own.told.measured_at == 64
+    take(own, 1, 1000.0 * change)
+    assert own.noise.scale == pytest.approx(1000.0 * change)
+    assert own.told.measured_at == own.batch
+    take(own, MEMORY - MEASURED - 1, 1000.0 * change)
+    assert own.told.noise_growth is None
+    take(own, 1, 1000.0 * change)
+    assert own.told.noise_growth == pytest.approx(1.0)
+    take(own, MEMORY, 1000.0 * change)
+    assert own.growth.num_changes == 1
+    # The first updates are those before the change.
+    assert own.first_noise.scale == pytest.approx(1000.0)
+
+
+def test_what_noise_is_taken_to_be_elsewhere_does_not_raise_the_rate():
+    measured = choice(GradientNoise(1.0, 64.0, MEASURED))
+    guessed = replace(measured, growth=NoiseGrowth(1.0, 1))
+    assert guessed.rate_scale(512) == measured.rate_scale(512)
+    assert efficiency(guessed.told, 512) > efficiency(measured.told, 512)
+
+
+@pytest.mark.parametrize(
+    ("change", "now", "seen"),
+    [
+        pytest.param(4.0, 800.0, NoiseGrowth(0.75, 2), id="mean-of-both"),
+        pytest.param(0.25, 50.0, NoiseGrowth(0.25, 2), id="smaller"),
+        pytest.param(1.9, 400.0, NoiseGrowth(0.0, 1), id="little-change"),
+        pytest.param(4.0, -5.0, NoiseGrowth(0.0, 1), id="hidden-by-noise"),
+    ],
+)
+def test_each_change_that_is_large_enough_counts_once(change, now, seen):
+    before = GradientNoise(1.0, 100.0, MEMORY)
+    after = GradientNoise(1.0 if now > 0 else now, abs(now), MEMORY)
+    grown = NoiseGrowth(0.0, 1).after(change, before, after)
+    assert grown == (pytest.approx(seen.power), seen.num_changes)
+
+
+def test_a_next_life_goes_on_with_how_noise_grows():
+    told = EarlierBatch(256, NOISY, QUIET, 64, NoiseGrowth(0.5, 3))
+    begun = BatchChoice.begun(LIMITS, 16, True, told)
+    assert (begun.told.measured_at, begun.told.noise_growth) == (64, 0.5)
+    # What is no batch any more is what was measured at nevertheless.
+    begun = BatchChoice.begun(LIMITS, 16, True, EarlierBatch(1024, NOISY))
+    assert (begun.batch, begun.told.measured_at) == (64, 1024)
+
+
+def test_where_the_batch_is_another_before_its_noise_is_known_it_is_measured_anew():
+    few = GradientNoise(1.0, 5.0, 3)
+    begun = BatchChoice.begun(LIMITS, 16, True, EarlierBatch(1024, few, few))
+    take(begun, MEASURED, 300.0)
+    assert begun.noise.scale == pytest.approx(300.0)
+    assert begun.first_noise == begun.noise
 
 
 @pytest.mark.parametrize("noise", [NOISY, QUIET, LOST])

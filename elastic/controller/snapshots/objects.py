@@ -738,7 +738,12 @@ def _elastic_batch(spec: JobSpec, told: BatchStatus | None) -> ElasticBatch | No
     """What its master chooses the batch by, with the same function as the policy."""
     if spec.batch_range is None:
         return None
-    noise = GradientNoise()
-    if told is not None:
-        noise = GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured)
-    return elastic_batch(spec.batch_range, spec.minibatch_size, noise)
+    if told is None:
+        return elastic_batch(spec.batch_range, spec.minibatch_size, GradientNoise())
+    return elastic_batch(
+        spec.batch_range,
+        spec.minibatch_size,
+        GradientNoise(told.grad_sqr, told.grad_var, told.updates_measured),
+        told.measured_at or told.records,
+        told.noise_growth if told.changes_measured else None,
+    )

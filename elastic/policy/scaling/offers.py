@@ -47,10 +47,12 @@ class Alike:
     Attributes:
         pools: Of those that anybody has told speeds of.
         gradients: Of those of which anybody has measured gradients.
+        noise_growths: Of those of which anybody has seen it: see `ElasticBatch`.
     """
 
     pools: Mapping[str, Pool] = field(default_factory=dict)
     gradients: Mapping[str, Gradients] = field(default_factory=dict)
+    noise_growths: Mapping[str, float] = field(default_factory=dict)
 
     def pool_of(self, job: Job) -> Pool | None:
         """None where a job is of no program, or nobody has told speeds of it.
@@ -67,12 +69,17 @@ class Alike:
     def batch_of(self, job: Job) -> ElasticBatch | None:
         """The batches of a job, by the gradients of its like until it has measured its own.
 
-        None where it may not choose, or nothing is known to choose by.
+        How noise grows with the batch one sees a few times only, and all of its like together more
+        often. None where it may not choose, or nothing is known to choose by.
         """
-        batch = job.telling.elastic_batch
-        if batch is None or batch.is_measured:
+        batch, program = job.telling.elastic_batch, job.program
+        if batch is None:
+            return None
+        if program is not None and program in self.noise_growths:
+            batch = replace(batch, noise_growth=self.noise_growths[program])
+        if batch.is_measured:
             return batch
-        known = None if job.program is None else self.gradients.get(job.program)
+        known = None if program is None else self.gradients.get(program)
         if known is None:
             return None
         return replace(batch, grad_sqr=known.sqr, grad_var=known.var / batch.min)
@@ -104,6 +111,7 @@ def alike_of(jobs: Iterable[Job], shown: Mapping[str, Shown]) -> Alike:
             by_program.setdefault(job.program, []).append(job)
     pools: dict[str, Pool] = {}
     gradients: dict[str, Gradients] = {}
+    growths: dict[str, float] = {}
     for program, members in by_program.items():
         others = shown.get(program)
         # One that is the only one of its program has nothing to learn of others.
@@ -114,13 +122,23 @@ def alike_of(jobs: Iterable[Job], shown: Mapping[str, Shown]) -> Alike:
             pools[program] = _pool(sizes)
         if (least := _least_noisy(tellings)) is not None:
             gradients[program] = least
-    return Alike(pools, gradients)
+        if (growth := _noise_growth(tellings)) is not None:
+            growths[program] = growth
+    return Alike(pools, gradients, growths)
 
 
 def shown_by(tellings: Iterable[Telling]) -> Shown:
     """What jobs of one program told, each size once."""
     told = tuple(tellings)
-    return Shown(_speeds(_gathered(told)), _least_noisy(told))
+    return Shown(_speeds(_gathered(told)), _least_noisy(told), _noise_growth(told))
+
+
+def _noise_growth(tellings: Iterable[Telling | Shown]) -> float | None:
+    """In the mean of those that have seen it."""
+    batches = (one if isinstance(one, Shown) else one.elastic_batch for one in tellings)
+    found = [None if one is None else one.noise_growth for one in batches]
+    growths = [each for each in found if each is not None]
+    return _mean(growths) if growths else None
 
 
 def _least_noisy(tellings: Iterable[Telling | Shown]) -> Gradients | None:
@@ -499,14 +517,20 @@ def batches_of(elastic: ElasticBatch, replicas: int) -> Sequence[int]:
 def efficiency(elastic: ElasticBatch, batch: int) -> float:
     """How much a sample of a batch advances training against one of the smallest batch, at most 1.
 
+    Training with larger batches comes to where gradients differ more, so that noise measured at a
+    small batch says too little of a large one: it is taken to have grown as it was seen to.
+
     Source:
-        Johnson et al., "AdaScale SGD", ICML 2020; Qiao et al., "Pollux", OSDI 2021.
+        Johnson et al., "AdaScale SGD", ICML 2020; Qiao et al., "Pollux", OSDI 2021; of noise that
+        depends on the batch, McCandlish et al., "An Empirical Model of Large-Batch Training", 2018.
     """
-    scale = batch / elastic.min
-    total = elastic.grad_var + elastic.grad_sqr
+    scale, sqr, var = batch / elastic.min, elastic.grad_sqr, elastic.grad_var
+    if elastic.noise_growth is not None and elastic.noise_growth > 0:
+        var *= (batch / (elastic.measured_at or elastic.min)) ** min(1.0, elastic.noise_growth)
+    total = var + sqr
     if total <= 0:
         return 1.0 / scale
-    return total / (elastic.grad_var / scale + elastic.grad_sqr) / scale
+    return total / (var / scale + sqr) / scale
 
 
 def is_in_parts(job: Job) -> bool:

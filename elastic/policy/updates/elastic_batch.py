@@ -3,8 +3,9 @@
 How much the gradients of minibatches differ tells what a larger batch would be worth.
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,6 +24,9 @@ MEASURED: Final = 10
 
 MEMORY: Final = 50
 """Updates over which it is the mean; single ones tell next to nothing."""
+
+LEAST_CHANGE: Final = 2.0
+"""By what a batch has to be multiplied, or divided, to see how noise grows with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,38 @@ class GradientNoise:
         )
 
 
+class NoiseGrowth(NamedTuple):
+    """How noise grows with the batch, seen where the batch was changed.
+
+    Attributes:
+        power: Of the batch, by which it grows; the mean over changes.
+        num_changes: From how many changes.
+    """
+
+    power: float = 0.0
+    num_changes: int = 0
+
+    @property
+    def told(self) -> float | None:
+        """None until it was seen."""
+        return self.power if self.num_changes else None
+
+    def after(self, change: float, before: GradientNoise, now: GradientNoise) -> "NoiseGrowth":
+        """Have one more change count; a small one says nothing.
+
+        Args:
+            change: What the batch was multiplied by.
+            before: At the batch before.
+            now: At the present one.
+        """
+        is_large = abs(math.log(change)) >= math.log(LEAST_CHANGE)
+        if not (is_large and before.scale and now.scale):
+            return self
+        power = math.log(now.scale / before.scale) / math.log(change)
+        count = self.num_changes + 1
+        return NoiseGrowth(self.power + (power - self.power) / count, count)
+
+
 def _square(arrays: Sequence[Array]) -> float:
     """The squared length of all of them as one vector."""
     return fsum(_dot(array.reshape(-1)) for array in arrays)
@@ -139,24 +175,33 @@ LEAST_GAIN: Final = 0.05
 """What another batch has to promise: speeds that are measured twice differ by a few percent."""
 
 
-def elastic_batch(limits: BatchRange, minibatch_size: int, noise: GradientNoise) -> ElasticBatch:
+def elastic_batch(
+    limits: BatchRange,
+    minibatch_size: int,
+    noise: GradientNoise,
+    measured_at: int | None = None,
+    noise_growth: float | None = None,
+) -> ElasticBatch:
     """A job's batch as policies see it."""
     low, high = limits.minimum, limits.maximum
     if not noise.is_known:
         return ElasticBatch(low, high, step=minibatch_size)
     sqr, var = max(0.0, noise.sqr), max(0.0, noise.var)
-    return ElasticBatch(low, high, sqr, var / low, minibatch_size)
+    return ElasticBatch(low, high, sqr, var / low, minibatch_size, measured_at, noise_growth)
 
 
 def rate_gain(batch: ElasticBatch, num_records: int) -> float:
     """How many updates of the smallest batch one of so many records is worth, at least 1.
 
+    By what was measured alone: what noise is taken to be elsewhere is for choosing a batch.
+
     Source:
         Johnson et al., "AdaScale SGD", ICML 2020.
     """
     scale = num_records / batch.min
-    is_worth_more = scale > 1 and batch.is_measured
-    return efficiency(batch, num_records) * scale if is_worth_more else 1.0
+    if scale <= 1 or not batch.is_measured:
+        return 1.0
+    return efficiency(replace(batch, noise_growth=None), num_records) * scale
 
 
 class EarlierBatch(NamedTuple):
@@ -165,6 +210,8 @@ class EarlierBatch(NamedTuple):
     batch: int
     noise: GradientNoise = GradientNoise()
     first_noise: GradientNoise = GradientNoise()
+    measured_at: int = 0
+    growth: NoiseGrowth = NoiseGrowth()
 
 
 @dataclass(slots=True)
@@ -176,8 +223,10 @@ class BatchChoice:
         minibatch_size: Records of one gradient; all batches are multiples.
         is_proportional: Whether a step of the user's optimizer is in proportion to the gradient.
         batch: Records of an update, from the next that begins.
-        noise: As measured so far.
+        noise: As measured with one batch.
         first_noise: Of the first updates alone, which jobs of the same program begin by.
+        measured_at: That batch: the present one, but for the first updates after a change.
+        growth: How noise grows with the batch.
     """
 
     limits: BatchRange
@@ -186,6 +235,16 @@ class BatchChoice:
     batch: int
     noise: GradientNoise = field(default_factory=GradientNoise)
     first_noise: GradientNoise = field(default_factory=GradientNoise)
+    measured_at: int = 0
+    growth: NoiseGrowth = field(default_factory=NoiseGrowth)
+    _next: GradientNoise = field(default_factory=GradientNoise)
+    """With the present batch, until enough is known of it to go by that."""
+    _before: tuple[int, GradientNoise] | None = None
+    """The batch before this one, and the noise with it."""
+
+    def __post_init__(self) -> None:
+        """Nothing was measured yet, or it was with the present batch."""
+        self.measured_at = self.measured_at or self.batch
 
     @classmethod
     def begun(
@@ -204,10 +263,19 @@ class BatchChoice:
             earlier: What an earlier life of the master told; a batch that is allowed no more is
                 forgotten.
         """
-        batch, noise, first_noise = earlier or EarlierBatch(limits.minimum)
+        told = earlier or EarlierBatch(limits.minimum)
+        batch = told.batch
         is_allowed = limits.minimum <= batch <= limits.maximum and not batch % minibatch_size
-        first = batch if is_allowed else limits.minimum
-        return cls(limits, minibatch_size, is_proportional, first, noise, first_noise)
+        return cls(
+            limits,
+            minibatch_size,
+            is_proportional,
+            batch if is_allowed else limits.minimum,
+            told.noise,
+            told.first_noise,
+            told.measured_at or batch,
+            told.growth,
+        )
 
     @property
     def num_gradients(self) -> int:
@@ -217,13 +285,32 @@ class BatchChoice:
     @property
     def told(self) -> ElasticBatch:
         """As policies see it."""
-        return elastic_batch(self.limits, self.minibatch_size, self.noise)
+        return elastic_batch(
+            self.limits, self.minibatch_size, self.noise, self.measured_at, self.growth.told
+        )
 
     def take(self, group: GroupGradients) -> None:
         """Learn from the gradients of an update."""
+        if self.measured_at != self.batch:
+            self._take_next(group)
+            return
+        is_begin = self.first_noise == self.noise
         self.noise = self.noise.after(group)
-        if self.noise.num_updates <= MEMORY:
+        if is_begin and self.noise.num_updates <= MEMORY:
             self.first_noise = self.noise
+        # Few updates would do to go by, but a ratio of two such means says next to nothing.
+        if self._before is not None and self.noise.num_updates == MEMORY:
+            batch, before = self._before
+            self.growth = self.growth.after(self.batch / batch, before, self.noise)
+
+    def _take_next(self, group: GroupGradients) -> None:
+        """Go by the noise of the batch before until that of the present one is known."""
+        self._next = self._next.after(group)
+        if self._next.is_known or not self.noise.is_known:
+            if not self.noise.is_known:
+                self.first_noise = self._next
+            self._before = self.measured_at, self.noise
+            self.noise, self.measured_at = self._next, self.batch
 
     def rate_scale(self, num_records: int) -> float:
         """What multiplies the user's learning rate in an update of so many records.
@@ -258,7 +345,7 @@ class BatchChoice:
         before, batch = self.batch, best.batch or self.batch
         if batch == before or not (is_trial or gained > LEAST_GAIN):
             return None
-        self.batch = batch
+        self.batch, self._next = batch, GradientNoise()
         why = "to see how fast it is" if is_trial else f"{gained:.0%} more progress a second"
         worth = efficiency(told, batch)
         return f"updates of {batch} records instead of {before}, each worth {worth:.0%}: {why}"

@@ -149,7 +149,12 @@ def test_it_tells_the_batch_that_its_master_chooses_and_by_what():
     telling = seen(told=told, elastic_batch="32:128").jobs[0].telling
     assert telling.speeds == (Speed(2, 1, 70.0, 32), Speed(2, 1, 90.0, 64))
     assert (telling.global_batch_size, telling.max_local_batch) == (64, 8)
-    assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8)
+    # A master of before did not tell with which batch that was measured.
+    assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8, 64)
+    grows = {"measured_at": 32, "noise_growth": 0.0, "changes_measured": 1}
+    told["scaling"] = ScalingStatus(batch=batch.model_copy(update=grows))
+    telling = seen(told=told, elastic_batch="32:128").jobs[0].telling
+    assert telling.elastic_batch == ElasticBatch(32, 128, 2.0, 10.0, 8, 32, 0.0)
     told["scaling"] = ScalingStatus(batch=batch.model_copy(update={"updates_measured": 1}))
     telling = seen(told=told, elastic_batch="32:128").jobs[0].telling
     assert telling.elastic_batch == ElasticBatch(32, 128, step=8)

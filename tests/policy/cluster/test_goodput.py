@@ -273,6 +273,39 @@ def test_of_each_job_those_of_its_begin_count_whatever_they_have_become():
     assert shown_by([old.telling]).gradients == begun
 
 
+def test_how_noise_grows_with_the_batch_is_known_of_all_jobs_of_a_program():
+    """The mean of what has ended and of each that runs, also for those that have seen it."""
+    told = [replace(ElasticBatch(64, 1024, 1.0, 2.0), noise_growth=each) for each in (0.2, 0.7)]
+    jobs = [
+        job(f"j{i}", program="p", telling={"elastic_batch": each}) for i, each in enumerate(told)
+    ]
+    new = job("new", program="p", telling=RANGE)
+    ended = shown_by([replace(jobs[0].telling, elastic_batch=each) for each in told[:1]] * 3)
+    assert ended.noise_growth == pytest.approx(0.2)
+    known = alike_of([*jobs, new], {"p": replace(ended, noise_growth=0.3)})
+    for each in (*jobs, new):
+        assert known.batch_of(each).noise_growth == pytest.approx(0.4)
+    assert known.batch_of(replace(jobs[0], program=None)) == told[0]
+    assert shown_by([new.telling]).noise_growth is None
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.3, 1.0, 2.0])
+def test_noise_measured_at_one_batch_says_what_it_is_at_another(growth):
+    """As if it had been measured there; below a sample's worth of the smallest, and at most 1."""
+    small = ElasticBatch(64, 4096, 1.0, 3.0, measured_at=128, noise_growth=growth)
+    there = ElasticBatch(64, 4096, 1.0, 3.0 * 16 ** min(growth, 1.0), measured_at=2048)
+    assert efficiency(small, 2048) == pytest.approx(efficiency(there, 2048))
+    assert efficiency(small, 128) == efficiency(replace(small, noise_growth=None), 128)
+    worth = [efficiency(small, batch) for batch in (64, 128, 512, 2048, 4096)]
+    assert worth[0] == pytest.approx(1.0)
+    assert worth == sorted(worth, reverse=True)
+
+
+def test_noise_that_shrinks_with_the_batch_counts_as_none_that_grows():
+    shrinks = ElasticBatch(64, 4096, 1.0, 3.0, noise_growth=-0.5)
+    assert efficiency(shrinks, 2048) == efficiency(ElasticBatch(64, 4096, 1.0, 3.0), 2048)
+
+
 def test_without_its_work_told_a_job_that_ran_long_comes_behind_a_new_one():
     told = {"remaining_samples": None, "trained_samples": 1e7}
     old = job("old", placement={f"n{i:04}": 4 for i in range(4)}, telling=told)
@@ -324,7 +357,8 @@ def _random_job(rng, number, free):
             if free[name]:
                 free[name] -= 1
                 placement[name] += 1
-    elastic = ElasticBatch(64, 1024, 1.0, rng.choice([0.1, 100.0]))
+    growth = rng.choice([None, 0.4])
+    elastic = ElasticBatch(64, 1024, 1.0, rng.choice([0.1, 100.0]), noise_growth=growth)
     telling = {
         "speeds": rng.choice([(), *([speeds(rng.choice([1.0, 50.0]), rng.random())] * 3)]),
         "remaining_samples": rng.choice([None, 100.0, 1e5, 1e7]),
