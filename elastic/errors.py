@@ -55,6 +55,10 @@ class ModelDefError(UserError):
     """The user's module breaks the contract of `docs/model_def.md`."""
 
 
+class ModelFaultError(ModelDefError):
+    """A step shows it, and no record is to blame: others would fail as well, or not count."""
+
+
 class DataError(UserError):
     """A record source is missing, empty or malformed."""
 

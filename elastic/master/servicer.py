@@ -259,7 +259,7 @@ class MasterServicer:
                     accepted = self._job.tasks.searched(session, _failure_of(request))
                 case outcomes.OUTCOME_RELEASED:
                     accepted = self._job.tasks.release(session, request.task_id, request.attempt)
-                case outcomes.OUTCOME_NOT_FINITE:
+                case outcomes.OUTCOME_HOPELESS:
                     self._job.failure.fail(TrainingError(request.message))
                 case outcomes.OUTCOME_EMPTY:
                     accepted = await asyncio.shield(

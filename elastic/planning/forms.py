@@ -4,12 +4,21 @@ Pure. What is wrong in such a text is said here as well.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from elastic.errors import DescriptionError
 from elastic.policy.cluster import (
@@ -25,6 +34,7 @@ from elastic.policy.cluster import (
     Share,
     Shown,
     Snapshot,
+    Speed,
     Taint,
     Telling,
     Toleration,
@@ -336,6 +346,61 @@ def _phase(written: object) -> object:
     return _PHASES.get(written.lower(), written) if isinstance(written, str) else written
 
 
+def _told_of(telling: Telling) -> Telling:
+    """Refuse numbers that no job could tell.
+
+    Raises:
+        ValueError: One is out of its range.
+    """
+    for name in ("remaining_samples", "total_samples", "trained_samples", "rescale_s"):
+        _check_finite(name, getattr(telling, name))
+    for name in ("global_batch_size", "max_local_batch"):
+        _check_above_0(name, getattr(telling, name))
+    _check_speeds(telling.speeds)
+    batch = telling.elastic_batch
+    if batch is not None:
+        if not (0 < batch.min <= batch.max and batch.step > 0):
+            raise ValueError("elastic_batch: min, max and step are above 0, and min at most max")
+        _check_above_0("measured_at", batch.measured_at)
+        _check_finite("noise_growth", batch.noise_growth)
+        _check_gradients("elastic_batch", batch.grad_sqr, batch.grad_var)
+    if telling.first_gradients is not None:
+        first = telling.first_gradients
+        _check_gradients("first_gradients", first.sqr, first.var)
+    return telling
+
+
+def _shown_of(shown: Shown) -> Shown:
+    """The same of jobs that are over."""
+    if shown.gradients is not None:
+        _check_gradients("gradients", shown.gradients.sqr, shown.gradients.var)
+    _check_speeds(shown.speeds)
+    _check_finite("noise_growth", shown.noise_growth)
+    return shown
+
+
+def _check_gradients(of: str, sqr: float, var: float) -> None:
+    if not (0 <= sqr < math.inf and 0 <= var < math.inf):
+        raise ValueError(f"{of}: lengths and variances of gradients are finite, and 0 or more")
+
+
+def _check_speeds(speeds: Iterable[Speed]) -> None:
+    for speed in speeds:
+        _check_finite("samples_per_s", speed.samples_per_s)
+        _check_finite("compute_s", speed.compute_s)
+        _check_above_0("global_batch_size", speed.global_batch_size)
+
+
+def _check_above_0(name: str, number: int | None) -> None:
+    if number is not None and number <= 0:
+        raise ValueError(f"{name}={number} is to be above 0")
+
+
+def _check_finite(name: str, number: float | None) -> None:
+    if number is not None and not math.isfinite(number):
+        raise ValueError(f"{name}={number} is to be finite")
+
+
 class JobForm(GroupForm):
     """A job: its workers by the keys of a group, and what else it has."""
 
@@ -348,7 +413,7 @@ class JobForm(GroupForm):
     phase: Annotated[JobPhase, BeforeValidator(_phase)] | None = None
     ps: GroupForm | None = None
     others: tuple[GroupForm, ...] = ()
-    telling: Telling = Telling()
+    telling: Annotated[Telling, AfterValidator(_told_of)] = Telling()
     stoppable: bool = False
     movable: bool = False
     program: str | None = None
@@ -389,7 +454,7 @@ class SnapshotForm(Form):
     jobs: tuple[JobForm, ...] = ()
     pods: tuple[PodForm, ...] = ()
     last_change_s: Moment | None = None
-    shown: Mapping[str, Shown] = Field(default_factory=dict)
+    shown: Mapping[str, Annotated[Shown, AfterValidator(_shown_of)]] = Field(default_factory=dict)
 
 
 def read_snapshot(text: str, name: str) -> Snapshot:

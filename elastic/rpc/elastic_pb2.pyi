@@ -669,7 +669,7 @@ class ReportTaskResultRequest(_message.Message):
         OUTCOME_EVALUATED: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_FAILED: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_RELEASED: _ClassVar[ReportTaskResultRequest.Outcome]
-        OUTCOME_NOT_FINITE: _ClassVar[ReportTaskResultRequest.Outcome]
+        OUTCOME_HOPELESS: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_EMPTY: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_PREDICTING: _ClassVar[ReportTaskResultRequest.Outcome]
         OUTCOME_PREDICTED: _ClassVar[ReportTaskResultRequest.Outcome]
@@ -678,7 +678,7 @@ class ReportTaskResultRequest(_message.Message):
     OUTCOME_EVALUATED: ReportTaskResultRequest.Outcome
     OUTCOME_FAILED: ReportTaskResultRequest.Outcome
     OUTCOME_RELEASED: ReportTaskResultRequest.Outcome
-    OUTCOME_NOT_FINITE: ReportTaskResultRequest.Outcome
+    OUTCOME_HOPELESS: ReportTaskResultRequest.Outcome
     OUTCOME_EMPTY: ReportTaskResultRequest.Outcome
     OUTCOME_PREDICTING: ReportTaskResultRequest.Outcome
     OUTCOME_PREDICTED: ReportTaskResultRequest.Outcome

@@ -17,7 +17,7 @@ from typing import Final
 from elastic.data import open_reader
 from elastic.data.base import read_whole
 from elastic.data.predictions import SystemFiles
-from elastic.errors import RpcError, SupersededError
+from elastic.errors import ModelFaultError, RpcError, SupersededError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import MetricState
 from elastic.policy.minibatches import TWICE, FaultSearch
@@ -240,10 +240,8 @@ class Worker:
                     self._train_batch(task, loaded, leases, parts, began_s)
             except CONTROL_FLOW:
                 raise
-            except NotFiniteError as error:
-                self._report(
-                    task, OUTCOMES.OUTCOME_NOT_FINITE, loaded.start, loaded.end, str(error)
-                )
+            except (NotFiniteError, ModelFaultError) as error:
+                self._report(task, OUTCOMES.OUTCOME_HOPELESS, loaded.start, loaded.end, str(error))
                 # The job has failed.
                 leases.drop_next()
                 return

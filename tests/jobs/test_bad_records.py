@@ -206,6 +206,34 @@ def test_what_is_not_finite_ends_the_job_and_poisons_nothing(deed, what, tmp_pat
     assert read_cut(checkpoint).parameters["counts"].tolist() == [1.0] * 8 + [0.0] * 32
 
 
+def test_a_step_that_changes_what_is_not_trained_ends_the_job_and_no_record_is_to_blame(tmp_path):
+    """It shows in the second step: until then the teacher follows what it equals."""
+    zoo = tmp_path / "zoo"
+    zoo.mkdir()
+    (zoo / "taught.py").write_text(
+        "from obedient import *\n"
+        "class Taught(CustomModel):\n"
+        "    def __init__(self, num_records):\n"
+        "        super().__init__(num_records)\n"
+        "        self.teacher = nn.Parameter(torch.zeros(num_records), requires_grad=False)\n"
+        "    def forward(self, features):\n"
+        "        with torch.no_grad():\n"
+        "            self.teacher.lerp_(self.counts, 0.5)\n"
+        "        return super().forward(features)\n"
+    )
+    (zoo / "obedient.py").symlink_to(ZOO / "obedient.py")
+    data = write_records(tmp_path / "train.npz")
+    spec = obedient_spec(data, skip_bad_records=40).model_copy(
+        update={"model_zoo": zoo, "model_def": "taught.Taught"}
+    )
+    status = run_job(spec, tmp_path)
+    assert (status.phase, status.reason) == (JobPhase.FAILED, "Training")
+    assert status.message.startswith("a step changes teacher, which is not trained")
+    assert status.progress.skipped == 0
+    assert not events(status, "MinibatchFailed")
+    assert status.worker_failures == 0
+
+
 def test_a_reader_that_raises_is_named(tmp_path):
     zoo = tmp_path / "zoo"
     zoo.mkdir()

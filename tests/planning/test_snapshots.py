@@ -173,3 +173,44 @@ def test_an_error_names_the_file_the_key_and_its_value(text, expected):
     with pytest.raises(DescriptionError) as error:
         read_snapshot(text, "s")
     assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("telling", "expected"),
+    [
+        ("elastic_batch: {min: 0, max: 8}", "min, max and step are above 0, and min at most max"),
+        ("elastic_batch: {min: 9, max: 8}", "min, max and step are above 0, and min at most max"),
+        ("elastic_batch: {min: 4, max: 8, step: 0}", "min, max and step are above 0"),
+        ("elastic_batch: {min: 4, max: 8, measured_at: -4}", "measured_at=-4 is to be above 0"),
+        ("elastic_batch: {min: 4, max: 8, noise_growth: .nan}", "noise_growth=nan is to be finite"),
+        ("elastic_batch: {min: 4, max: 8, grad_var: .inf}", "are finite, and 0 or more"),
+        ("first_gradients: {sqr: -1, var: 1}", "are finite, and 0 or more"),
+        ("trained_samples: .inf", "trained_samples=inf is to be finite"),
+        ("remaining_samples: .nan", "remaining_samples=nan is to be finite"),
+        ("global_batch_size: 0", "global_batch_size=0 is to be above 0"),
+        ("max_local_batch: -1", "max_local_batch=-1 is to be above 0"),
+        ("rescale_s: .inf", "rescale_s=inf is to be finite"),
+        (
+            "speeds: [{replicas: 1, nodes: 1, samples_per_s: .inf}]",
+            "samples_per_s=inf is to be finite",
+        ),
+    ],
+)
+def test_numbers_that_no_job_could_tell_are_refused(telling, expected):
+    text = f"now_s: 0\nnodes: []\njobs: [{{name: a, telling: {{{telling}}}}}]"
+    with pytest.raises(DescriptionError) as error:
+        read_snapshot(text, "s.yaml")
+    assert str(error.value).startswith("s.yaml: jobs.0.telling: ")
+    assert expected in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("gradients: {sqr: .inf, var: 1}", "are finite, and 0 or more"),
+        ("noise_growth: .inf", "noise_growth=inf is to be finite"),
+    ],
+)
+def test_so_are_those_of_jobs_that_are_over(shown, expected):
+    with pytest.raises(DescriptionError, match=rf"^s.yaml: shown.p: .*{expected}"):
+        read_snapshot(f"now_s: 0\nnodes: []\nshown: {{p: {{{shown}}}}}", "s.yaml")

@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from elastic.errors import ModelDefError
+from elastic.errors import ModelFaultError
 from elastic.frameworks.base import some
 
 LAST_LOOK: Final = 16
@@ -39,7 +39,7 @@ class Untrained:
         """Look, around some of the first steps, whether one changes any.
 
         Raises:
-            ModelDefError: This one does, or one before did.
+            ModelFaultError: This one does, or one before did.
         """
         if not self.names:
             yield
@@ -54,7 +54,7 @@ class Untrained:
             changed = [name for name, was in before.items() if after.get(name) != was]
             self._changed = self._changed or changed
         if self._changed:
-            raise ModelDefError(
+            raise ModelFaultError(
                 f"a step changes {some(self._changed)}, which is not trained (requires_grad is "
                 "False): each process would have values of its own, and no checkpoint has them: "
                 "make it a buffer (register_buffer), which travels with the gradients and is kept"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from elastic.errors import ModelDefError
+from elastic.errors import ModelFaultError
 from elastic.frameworks import load_framework
 from elastic.frameworks.base import Batch
 from elastic.frameworks.torch.untrained import LAST_LOOK
@@ -79,7 +79,7 @@ def test_a_teacher_that_follows_its_student_is_refused_when_they_differ(follow):
     # Whoever follows what it equals stays as it is.
     step(model, updater)
     for _ in range(2):
-        with pytest.raises(ModelDefError) as caught:
+        with pytest.raises(ModelFaultError) as caught:
             step(model, updater)
         assert "a step changes teacher.weight" in str(caught.value)
         assert "register_buffer" in str(caught.value)
@@ -95,7 +95,7 @@ def test_one_that_the_forward_pass_changes_is_refused_before_anything_is_trained
             self.calls += 1
             return super().forward(features)
 
-    with pytest.raises(ModelDefError, match="a step changes calls, which is not trained"):
+    with pytest.raises(ModelFaultError, match="a step changes calls, which is not trained"):
         build(Counting)
 
 
@@ -143,7 +143,7 @@ def test_a_small_change_beside_a_large_value_is_one():
             return self.layer(features)
 
     model, _ = build(Counting)
-    with pytest.raises(ModelDefError, match="a step changes kept"):
+    with pytest.raises(ModelFaultError, match="a step changes kept"):
         model.gradients(BATCH, 0)
 
 
