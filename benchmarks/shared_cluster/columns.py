@@ -165,7 +165,7 @@ class GoodputColumn:
             batches = ElasticBatch(*sizes)
             if job.gradients is not None:
                 sqr, var = job.gradients
-                growth = job.noise_growth if job.num_noise_growths else None
+                growth = job.noise_growth.told
                 batches = ElasticBatch(*sizes, sqr, var, 1, job.gradients_at, growth)
             telling = replace(telling, elastic_batch=batches)
             if job.first_gradients is not None:

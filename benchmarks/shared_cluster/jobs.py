@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.shared_cluster.profiles import Profile
 from benchmarks.shared_cluster.workloads import Request
-from elastic.policy.updates.elastic_batch import LEAST_CHANGE
+from elastic.policy.updates.elastic_batch import MEMORY, GradientNoise, NoiseGrowth
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SimulatedJob:
         held_gpu_s: GPUs times seconds held so far.
         measured: What it noticed at each size it ran at, by replicas, nodes, and batch asked for.
         gradients_at: The batch with which it measured its gradients last.
-        noise_growth: The power of the batch by which their noise grew, the mean over changes of it.
+        noise_growth: How their noise grew where the batch was changed.
     """
 
     request: Request
@@ -61,8 +61,7 @@ class SimulatedJob:
     measured: dict[tuple[int, int, int], Measured] = field(default_factory=dict)
     gradients: tuple[float, float] | None = None
     gradients_at: int = 0
-    noise_growth: float = 0.0
-    num_noise_growths: int = 0
+    noise_growth: NoiseGrowth = field(default_factory=NoiseGrowth)
     first_gradients: tuple[float, float] | None = None
 
     @property
@@ -137,22 +136,13 @@ class SimulatedJob:
         self.gradients = self.profile.gradients(self.batch, self.epoch)
         self.gradients_at = self.batch
         if before is not None:
-            self._see_noise_growth(before, self.batch / at)
+            then, now = (GradientNoise(*each, MEMORY) for each in (before, self.gradients))
+            self.noise_growth = self.noise_growth.after(self.batch / at, then, now)
         self.first_gradients = self.first_gradients or self.gradients
         full_s, sync_s = self.profile.times(gpus, self.local_batch)
         key = (self.replicas, len(gpus), self.asked_batch)
         self.measured[key] = Measured(*key, self.batch, step_s, full_s - sync_s)
         return gain(*self.gradients, self.batch / self.profile.min_batch) / step_s
-
-    def _see_noise_growth(self, before: tuple[float, float], change: float) -> None:
-        """As masters do where the batch was changed by so much (`NoiseGrowth`)."""
-        assert self.gradients is not None
-        if abs(math.log(change)) < math.log(LEAST_CHANGE) or min(*before, *self.gradients) <= 0:
-            return
-        (sqr, var), (sqr_now, var_now) = before, self.gradients
-        power = math.log(var_now / sqr_now * sqr / var) / math.log(change)
-        self.num_noise_growths += 1
-        self.noise_growth += (power - self.noise_growth) / self.num_noise_growths
 
 
 def gain(grad_sqr: float, grad_var: float, scale: float) -> float:

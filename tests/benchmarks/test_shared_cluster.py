@@ -91,8 +91,8 @@ def test_a_job_sees_how_noise_grows_where_its_batch_is_changed():
     # The variance is 1 at a batch of 10, 3 at 160, and linear between; 160 to 144 says nothing.
     at_20, at_144, at_160 = 1 + 2 * 10 / 150, 1 + 2 * 134 / 150, 3.0
     powers = [math.log(at_160 / at_20) / math.log(8), math.log(at_144 / at_20) / math.log(7.2)]
-    assert job.num_noise_growths == 2
-    assert job.noise_growth == pytest.approx(sum(powers) / 2)
+    assert job.noise_growth.num_changes == 2
+    assert job.noise_growth.power == pytest.approx(sum(powers) / 2)
 
 
 def test_the_same_placement_costs_nothing_and_another_one_does():
