@@ -342,7 +342,7 @@ class Starter:
     def __init__(self, board: Board, free: FreeRoom | None = None) -> None:
         self._board, self._free = board, free or FreeRoom(board)
 
-    def start(self, job: JobSeats, wanted: Wanted) -> bool:
+    def start(self, job: JobSeats, wanted: Wanted, most: int) -> bool:
         """Put a job that has nothing where there is room, with as many workers as fit.
 
         As many as possible come first, then that they are on one node.
@@ -350,6 +350,7 @@ class Starter:
         Args:
             job: Whom to put there.
             wanted: What it lacks of its minimum.
+            most: How many workers it may have, its minimum or more.
 
         Returns:
             Whether it has its minimum; if not, nothing has changed.
@@ -358,20 +359,19 @@ class Starter:
         for seats, _ in wanted:
             if not self._free.is_there_for(seats.shape):
                 return False
-        wish = job.workers.group.size_at_start
-        if self._on_one_node(self._free, lacking(job, wish)):
+        if self._on_one_node(self._free, lacking(job, most)):
             return True
         mark = self._board.mark()
         if not self._in_any_order(self._free, wanted, ()):
             return False
-        self.add_more(job, wish)
+        self.add_more(job, most)
         size = job.workers.placed
         # That one node does not hold as many as were asked for is known by now.
-        if size < wish and len({node for each in job.all for node in each.counts}) > 1:
+        if size < most and len({node for each in job.all for node in each.counts}) > 1:
             self._board.undo(mark)
             if not self._on_one_node(self._free, lacking(job, size)):
                 self._in_any_order(self._free, wanted, ())
-                self.add_more(job, wish)
+                self.add_more(job, most)
         return True
 
     def start_whole(self, job: JobSeats) -> bool:
@@ -397,13 +397,14 @@ class Starter:
                 left -= added
         return self._board.mark() > mark
 
-    def squeeze_in(self, job: JobSeats, wanted: Wanted, source: Source) -> bool:
+    def squeeze_in(self, job: JobSeats, wanted: Wanted, source: Source, most: int) -> bool:
         """Put what a job lacks of its minimum where others leave; then as many more as fit.
 
         Args:
             job: Whom to put there.
             wanted: What it lacks of its minimum.
             source: Where room comes from.
+            most: How many workers it may have with what is free.
 
         Returns:
             Whether it has its minimum; if not, nothing has changed.
@@ -418,7 +419,7 @@ class Starter:
         if found:
             # What the first of several took may not be needed once the others have their room.
             self._board.return_needless(mark)
-            self.add_more(job, job.workers.group.size_at_start)
+            self.add_more(job, most)
         return found
 
     def add_more(self, job: JobSeats, most: int) -> None:
@@ -433,7 +434,7 @@ class Starter:
     def _on_one_node(self, source: Source, wanted: Wanted) -> bool:
         """Put all of it on the first node that can hold it, or nothing anywhere."""
         board = self._board
-        able = source.nodes_with(_sum_of(board, wanted), _common_pools(board, wanted))
+        able = source.nodes_with(sum_of(board, wanted), _common_pools(board, wanted))
         for node in islice(able, _MOST_TRIES):
             mark = board.mark()
             if all(_put_on(source, seats, node, count) for seats, count in wanted):
@@ -517,12 +518,12 @@ def near_servers(job: JobSeats) -> Collection[int]:
     return job.ps.counts if job.ps is not None else {}
 
 
-def _sum_of(board: Board, wanted: Wanted) -> Needs:
+def sum_of(board: Board, wanted: Wanted) -> Needs:
     """What all of it needs of one node; parts of cards do not add up, so the largest of them."""
-    total: dict[int, int] = {}
+    part, total = board.rooms.part, dict[int, int]()
     for seats, count in wanted:
         for column, need in seats.shape.needs:
-            if column == board.rooms.part:
+            if column == part:
                 total[column] = max(total.get(column, 0), need)
             else:
                 total[column] = total.get(column, 0) + need * count

@@ -6,6 +6,7 @@ of everything is found without looking at all.
 
 import hashlib
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -487,6 +488,23 @@ class Rooms:
         for pool in pools:
             for at in pool.tree.all(needs):
                 yield pool.nodes[at]
+
+    def usable(self, shapes: Collection[Shape]) -> list[int]:
+        """By column, no less than pods of these shapes could use of what is free.
+
+        What is free where something else is lacking is of no use.
+        """
+        usable = [0] * len(self.columns)
+        for row, num_nodes in Counter(map(tuple, self.free)).items():
+            most = [0] * len(row)
+            for shape in shapes:
+                count = min([row[column] // need for column, need in shape.needs])
+                if count > 0:
+                    for column, need in shape.needs:
+                        most[column] = max(most[column], count * need)
+            for column, amount in enumerate(most):
+                usable[column] += amount * num_nodes
+        return usable
 
     def pool(self, node: int) -> Pool:
         """Of a node."""

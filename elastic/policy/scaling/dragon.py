@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from typing import Final
 
 from elastic.policy.cluster import Note, Plan, Snapshot, uncollected
 from elastic.policy.placement.board import (
@@ -26,6 +28,7 @@ from elastic.policy.placement.making_room import (
     lacking,
     make_room,
     near_servers,
+    sum_of,
 )
 from elastic.policy.placement.rooms import Needs, Pool
 from elastic.policy.scaling.standings import Standings, Turns, waiting_order, waiting_since_s
@@ -110,6 +113,61 @@ class YieldedRoom:
         return bool(near) and node not in near
 
 
+_MOST_SHAPES: Final = 16
+"""Of how many different pods it is looked up what they could use: of those that wait longest."""
+
+
+class SharedRoom:
+    """What is free beyond what all who starve at one moment lack of their minimum.
+
+    The first of them would else take it all, and the next ones have theirs from somebody who runs.
+    """
+
+    def __init__(self, board: Board, starving: Iterable[tuple[JobSeats, Wanted]]) -> None:
+        """Keep for each what it lacks, as far as there is so much.
+
+        Args:
+            board: The cluster.
+            starving: Who lacks what, in the order in which they are served.
+        """
+        starving = list(starving)
+        shapes = dict.fromkeys(seats.shape for _, wanted in starving for seats, _ in wanted)
+        # Who needs what none of these does has its minimum at first, and has nothing kept for it.
+        self._beyond = board.rooms.usable(list(islice(shapes, _MOST_SHAPES)))
+        self._kept: dict[Seats, Needs] = {}
+        sums: dict[object, Needs] = {}
+        for job, wanted in starving:
+            # Most need the same as somebody before.
+            need = _need(wanted)
+            if need not in sums:
+                sums[need] = sum_of(board, wanted)
+            if all(self._beyond[column] >= amount for column, amount in sums[need]):
+                self._kept[job.workers] = sums[need]
+                self._use(sums[need], 1)
+
+    def most(self, workers: Seats, wish: int) -> int:
+        """How many of those that were asked for a job may have, so that the others keep theirs."""
+        least, beyond = workers.group.min, self._beyond
+        more = wish - least
+        for column, need in workers.shape.needs:
+            if beyond[column] < need * more:
+                more = beyond[column] // need
+        return least + max(0, more)
+
+    def took(self, workers: Seats) -> None:
+        """A job has what was kept for it, and maybe more."""
+        had = max(workers.group.min, workers.placed_before)
+        self._use(workers.shape.needs, max(0, workers.placed - had))
+
+    def gave_up(self, workers: Seats) -> None:
+        """There is no room for a job: what was kept for it is for the others."""
+        self._use(self._kept.get(workers, ()), -1)
+
+    def _use(self, needs: Needs, times: int) -> None:
+        for column, need in needs:
+            self._beyond[column] -= need * times
+
+
 # The DRAGON scheduler: first come, first served where it fits; room for who starves; then growth.
 #
 # 1. Waiting jobs are tried in the order in which they came. One that does not fit is passed over. A
@@ -117,7 +175,8 @@ class YieldedRoom:
 #    node if one can hold all.
 # 2. A job that has waited for `starve_after_s`, the one that waits longest first, gets room that
 #    running jobs give: workers away from their servers first, then others; never a server, never
-#    worker 0, never below the minimum; all that is needed, or nothing.
+#    worker 0, never below the minimum; all that is needed, or nothing. Those that starve at the
+#    same time leave each other their minimum of what is free before any of them has more.
 # 3. When nothing was started or scaled for `grow_after_s`, running jobs grow, next to their servers
 #    first.
 
@@ -162,7 +221,7 @@ class _Planning:
             self._grow()
             # Who has grown on one node may leave another, where somebody waits.
             self._serve_all()
-        reasons = {seats.job: changed_text(seats, why) for seats, why in self._why.items()}
+        reasons = {seats.job: self._reason(seats, why) for seats, why in self._why.items()}
         return Plan(decisions_of(self._board, reasons), self._notes())
 
     def _serve_all(self) -> None:
@@ -191,42 +250,64 @@ class _Planning:
                 # Who needs the same as somebody before in vain need not look.
                 wanted = _least(job)
                 need = _need(wanted)
-                if need not in failed and not self._start(job, wanted):
+                most = job.workers.group.size_at_start
+                if need not in failed and not self._start(job, wanted, most):
                     failed.add(need)
             elif self._starter.replace_lost(job):
                 self._why.setdefault(job.workers, REPLACED)
 
-    def _start(self, job: JobSeats, wanted: Wanted) -> bool:
-        if not self._starter.start(job, wanted):
+    def _start(self, job: JobSeats, wanted: Wanted, most: int) -> bool:
+        if not self._starter.start(job, wanted, most):
             return False
-        self._started(job, f"there is room on {nodes_text(self._board, job)}")
+        self._started(job, _THERE_IS_ROOM)
         return True
 
     def _serve_starving(self) -> None:
-        failed: set[object] = set()
-        for job in self._waiting():
-            waited_s, is_new = self._waited_s(job), not job.has_some
-            if waited_s < self._policy.starve_after_s:
-                continue
-            wanted = _least(job)
-            need = _need(wanted)
-            # Who needs the same as somebody before in vain need not look.
-            if is_new and (need in failed or self._start(job, wanted)):
-                continue
-            if self._serve(job, wanted, waited_s):
-                failed.clear()
-            elif is_new:
-                failed.add(need)
+        starving = [
+            (job, _least(job))
+            for job in self._waiting()
+            if self._waited_s(job) >= self._policy.starve_after_s
+        ]
+        shared, served, failed = SharedRoom(self._board, starving), [], set[object]()
+        for job, wanted in starving:
+            workers = job.workers
+            wish = workers.group.size_at_start
+            if self._start_or_serve(job, wanted, shared.most(workers, wish), failed):
+                shared.took(workers)
+                served.append((job, wish))
+            else:
+                shared.gave_up(workers)
+        # What was kept was not of use to all for whom it was.
+        for job, wish in served:
+            if job.workers.placed < wish:
+                self._starter.add_more(job, wish)
+                job.workers.size = job.workers.placed
 
-    def _serve(self, job: JobSeats, wanted: Wanted, waited_s: float) -> bool:
+    def _start_or_serve(
+        self, job: JobSeats, wanted: Wanted, most: int, failed: set[object]
+    ) -> bool:
+        need, is_new = _need(wanted), not job.has_some
+        # Who needs the same as somebody before in vain need not look.
+        if is_new and need in failed:
+            return False
+        if is_new and self._start(job, wanted, most):
+            return True
+        if self._serve(job, wanted, most):
+            failed.clear()
+            return True
+        if is_new:
+            failed.add(need)
+        return False
+
+    def _serve(self, job: JobSeats, wanted: Wanted, most: int) -> bool:
         mark = self._board.mark()
         for source in self._sources:
             if not source.could_hold(wanted):
                 continue
-            if self._starter.squeeze_in(job, wanted, source):
+            if self._starter.squeeze_in(job, wanted, source, most):
                 changes = self._board.changed_since(mark)
                 givers = [each for each, change in changes.items() if change < 0]
-                self._note_served(job, givers, waited_s)
+                self._note_served(job, givers, self._waited_s(job))
                 return True
         return False
 
@@ -275,6 +356,11 @@ class _Planning:
         workers.size = workers.placed
         self._why.setdefault(workers, why)
 
+    def _reason(self, workers: Seats, why: str) -> str:
+        if why is _THERE_IS_ROOM:
+            why = f"{why} on {nodes_text(self._board, self._standings.job_of[workers])}"
+        return changed_text(workers, why)
+
     def _waiting(self) -> list[JobSeats]:
         """Who has less than its minimum, the one that waits longest first."""
         short = (job for job in self._board.jobs if job.is_short)
@@ -294,6 +380,10 @@ class _Planning:
         if left_s > 0:
             return f"{text}: not free; others make room in {left_s:.0f} s if they can"
         return f"{text}: not free, and nobody can make room for all of it"
+
+
+_THERE_IS_ROOM: Final = "there is room"
+"""Where it is is added once all have their places."""
 
 
 def _least(job: JobSeats) -> Wanted:
