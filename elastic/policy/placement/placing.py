@@ -74,6 +74,7 @@ class FreeNodes:
         self._sorted: dict[int, list[int]] = {}
         """The levels of each column, lowest first."""
         self._in_vain: dict[tuple[Need, int], None] = {}
+        self._capacities: dict[str, int] = {}
         self._totals: list[int] = []
 
     def __contains__(self, name: str) -> bool:
@@ -103,7 +104,11 @@ class FreeNodes:
 
     def capacity(self, resource: str) -> int:
         """What all these nodes have together, whoever holds it."""
-        return sum(node.allocatable.get(resource, 0) for node in self._nodes.values())
+        if resource not in self._capacities:
+            # It is asked for each job, and does not change.
+            amounts = [node.allocatable.get(resource, 0) for node in self._nodes.values()]
+            self._capacities[resource] = sum(amounts)
+        return self._capacities[resource]
 
     def copy(self) -> "FreeNodes":
         """The same, before `open`, to be taken from separately."""

@@ -267,7 +267,10 @@ class NodeCards:
 
     def largest_part(self) -> int:
         """Thousandths that are free on the card in use that has most of them; 0 without cards."""
-        return max((MILLI - used for used, _, _ in self._used.values()), default=0)
+        if not self._used:
+            # So it is on most nodes.
+            return 0
+        return max(MILLI - used for used, _, _ in self._used.values())
 
     def least_used(self, ids: Iterable[str]) -> str:
         """Of these cards the one that is nearest to being free."""
@@ -367,7 +370,6 @@ class Rooms:
         nodes: Those that take pods, in the order of the search.
         numbers: Of the nodes, by name.
         free: By node, a row of amounts by column; below 0 where too much was given out.
-        totals: By column, what all nodes have together.
         pool_of: By node, its pool and its place there.
     """
 
@@ -379,13 +381,15 @@ class Rooms:
         self._column_of = {name: at for at, name in enumerate(self.columns)}
         self.gpu, self.part = self._column_of[GPU], self._column_of.get(PART)
         self._used_part = self._column_of.get(_USED_PART)
-        self.nodes = sorted(
-            (node for node in snapshot.nodes if node.is_ready and not node.is_unschedulable),
-            key=lambda node: (_num_gpus(node), node.name),
-        )
+        nodes = [each for each in snapshot.nodes if each.is_ready and not each.is_unschedulable]
+        cards = sorted(filter(is_gpu, set().union(*(node.allocatable for node in nodes))))
+        self.nodes = sorted(nodes, key=lambda node: (_num_cards(node, cards), node.name))
         self.numbers = {node.name: number for number, node in enumerate(self.nodes)}
-        self.free = [_row(node, self.columns) for node in self.nodes]
-        self.totals = [sum(row[at] for row in self.free) for at in range(len(self.columns))]
+        unless_told = [(name, _UNBOUNDED if name == PODS else 0) for name in self.columns]
+        self.free = [
+            [node.allocatable.get(name, amount) for name, amount in unless_told]
+            for node in self.nodes
+        ]
         self._cards = [NodeCards(node.name, node.card_memory_bytes) for node in self.nodes]
         unique = {_identity(rules): rules for _, _, rules in demands}
         in_order = sorted(unique, key=_written)
@@ -623,16 +627,15 @@ class Rooms:
         selected = sorted({key for each in rules for key in each.node_selector})
         admitted: dict[object, tuple[int, ...]] = {}
         members: dict[tuple[int, ...], list[int]] = {}
+        are_any_named = any(each.nodes is not None for each in rules)
         for number, node in enumerate(self.nodes):
-            alike = (node.taints, tuple(node.labels.get(key) for key in selected))
+            alike = (node.taints, tuple([node.labels.get(key) for key in selected]))
             if alike not in admitted:
                 admitted[alike] = _admitting(rules, node)
-            by_name = tuple(
-                at
-                for at in admitted[alike]
-                if rules[at].nodes is None or node.name in (rules[at].nodes or ())
-            )
-            members.setdefault(by_name, []).append(number)
+            by = admitted[alike]
+            if are_any_named:
+                by = tuple(at for at in by if _is_named(node, rules[at]))
+            members.setdefault(by, []).append(number)
         return tuple(Pool(by, nodes) for by, nodes in members.items())
 
 
@@ -652,6 +655,10 @@ def shown(resource: str, amount: int) -> str:
     if text.endswith("Ki") and amount >= _GIB:
         text = f"{amount / _GIB:.1f}Gi"
     return f"{text} {name}"
+
+
+def _is_named(node: Node, rules: Rules) -> bool:
+    return rules.nodes is None or node.name in rules.nodes
 
 
 def _admitting(rules: Sequence[Rules], node: Node) -> tuple[int, ...]:
@@ -681,9 +688,5 @@ def _written(identity: _Identity) -> str:
     return repr((tolerations, selector, nodes if nodes is None else sorted(nodes)))
 
 
-def _num_gpus(node: Node) -> int:
-    return sum(amount for name, amount in node.allocatable.items() if is_gpu(name))
-
-
-def _row(node: Node, columns: Sequence[str]) -> list[int]:
-    return [node.allocatable.get(name, _UNBOUNDED if name == PODS else 0) for name in columns]
+def _num_cards(node: Node, names: Iterable[str]) -> int:
+    return sum([node.allocatable.get(name, 0) for name in names])
