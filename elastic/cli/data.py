@@ -170,7 +170,7 @@ def _convert(plan: "Plan", num_workers: int) -> None:
 
 def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: int) -> None:
     from elastic.data.convert import write_units
-    from elastic.telemetry.progress import ConversionProgress, open_conversion_display
+    from elastic.telemetry.progress import ConversionProgress, open_counting_display
 
     done = folder.open()
     if done:
@@ -178,7 +178,7 @@ def _fill(folder: "ConversionFolder", plan: "Plan", work: "Work", num_workers: i
     counts = {unit.index: unit.num_records or 1 for unit in work.units}
     unit_name = "sources" if plan.model_def else "records"
     written: dict[int, list[Any]] = {}
-    with open_conversion_display(sys.stderr) as display:
+    with open_counting_display(sys.stderr, "data") as display:
 
         def tell() -> None:
             files = [*folder.files, *(file for each in written.values() for file in each)]

@@ -6,6 +6,7 @@ of jobs.
 """
 
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -449,13 +450,21 @@ def _simulate(name: str, scenario: "Scenario", values: dict[str, Any]) -> "Resul
     from elastic.planning.policies import POLICIES, PolicyOptions
     from elastic.simulation.engine import RESCALE_S, Settings, simulate
     from elastic.simulation.outcome import Result, measure
+    from elastic.telemetry.progress import SimulationProgress, open_counting_display
 
+    nodes, workload = scenario.nodes, scenario.workload
     settings = Settings(values["period_s"], {**RESCALE_S, **values["rescale"]})
     options = PolicyOptions(values["max_load"], values["starve_after"], values["grow_after"])
+    policy = POLICIES[name].policy(options)
     begun_s = time.monotonic()
-    outcome = simulate(scenario.nodes, scenario.workload, POLICIES[name].policy(options), settings)
+    with open_counting_display(sys.stderr, "simulation") as display:
+
+        def on_end(num_ended: int) -> None:
+            display.show(SimulationProgress(name, num_ended, len(workload.submissions)))
+
+        outcome = simulate(nodes, workload, policy, settings, on_end)
     took_s = time.monotonic() - begun_s
-    return Result(name, outcome, measure(outcome, scenario.workload.windows), took_s)
+    return Result(name, outcome, measure(outcome, workload.windows), took_s)
 
 
 def _save(folder: Path, scenario: "Scenario") -> None:

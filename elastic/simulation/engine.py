@@ -7,7 +7,7 @@ scheduler would put them. Stopping takes no time.
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -50,14 +50,25 @@ class Settings:
 
 
 def simulate(
-    nodes: Sequence[Node], workload: Workload, policy: Policy, settings: Settings = Settings()
+    nodes: Sequence[Node],
+    workload: Workload,
+    policy: Policy,
+    settings: Settings = Settings(),
+    on_end: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Run a workload until nothing is left to happen.
+
+    Args:
+        nodes: The machines.
+        workload: What is submitted.
+        policy: Who decides.
+        settings: How it goes.
+        on_end: Called with how many jobs have ended, whenever some have: large ones take minutes.
 
     Raises:
         PlanError: The policy has placed what has no room, or decided on a job that is not there.
     """
-    return _Simulation(nodes, workload, policy, settings).run()
+    return _Simulation(nodes, workload, policy, settings).run(on_end)
 
 
 @dataclass(slots=True)
@@ -120,11 +131,13 @@ class _Simulation:
         self._quiet_since_s: float | None = None
         self._last_tick = -1
         self._num_plans = 0
+        self._num_ended = 0
         self._usage: list[Usage] = []
         self._notes: dict[str, str] = {}
 
-    def run(self) -> Outcome:
+    def run(self, on_end: Callable[[int], None]) -> Outcome:
         """See `simulate`."""
+        told = 0
         for index, job in enumerate(self._jobs):
             heapq.heappush(self._events, (job.submission.job.submitted_s, _SUBMIT, index, 0))
         for index, pods in enumerate(self._services):
@@ -137,6 +150,9 @@ class _Simulation:
             if self._tick_s() <= at_s:
                 self._decide()
             self._record()
+            if self._num_ended > told:
+                told = self._num_ended
+                on_end(told)
         return Outcome(
             tuple(job.run() for job in self._jobs),
             total_of((node.allocatable, 1) for node in self._nodes),
@@ -177,6 +193,7 @@ class _Simulation:
                 return
             job.finish(self._rooms, self._now_s)
             del self._active[job.key]
+            self._num_ended += 1
             self._sort(job)
         self._is_news = True
         self._place_pending()

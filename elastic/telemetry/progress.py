@@ -108,12 +108,25 @@ class LiveView:
         self._drawn.stop()
 
 
-# What goes on before a job while somebody waits: data is converted, an image is made.
+# What goes on without a job while somebody waits: data is converted, a workload simulated, an image
+# made.
 #
 # Each as a bar in a terminal that can move its cursor, and as plain lines everywhere else.
 
 
-_CONVERSION_BAR_WIDTH: Final = 30
+class Counted(Protocol):
+    """Something of which it is known how much there is in all; its text says both."""
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+
+_BAR_WIDTH: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,23 +151,42 @@ class ConversionProgress:
         return f"{self.done} of {self.total} {self.unit}{records} in {self.num_files} files"
 
 
-def open_conversion_display(stream: TextIO) -> Display[ConversionProgress]:
-    """A bar on a terminal that can move its cursor, plain lines everywhere else."""
+@dataclass(frozen=True, slots=True)
+class SimulationProgress:
+    """How far the simulation of a workload under one policy is, in jobs that have ended."""
+
+    policy: str
+    done: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.policy}, {self.done:,} of {self.total:,} jobs have ended"
+
+
+def open_counting_display(stream: TextIO, what: str) -> Display[Counted]:
+    """A bar on a terminal that can move its cursor, plain lines everywhere else.
+
+    Args:
+        stream: Where to.
+        what: Goes on, for lines among others.
+    """
     if can_move_cursor(stream):
-        return LiveConversionDisplay(Console(file=stream))
-    return PlainConversionDisplay(stream)
+        return LiveCountingDisplay(Console(file=stream))
+    return PlainCountingDisplay(stream, what)
 
 
-class PlainConversionDisplay(PlainLines):
+class PlainCountingDisplay(PlainLines):
     """A line now and then, with the time that the rest will take."""
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, what: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(stream)
-        self._clock = clock
+        self._what, self._clock = what, clock
         self._first: tuple[float, int] | None = None
         self._last_line_s = clock()
 
-    def show(self, progress: ConversionProgress) -> None:
+    def show(self, progress: Counted) -> None:
         now_s = self._clock()
         if self._first is None:
             # What an earlier run has done tells nothing of how fast this one is.
@@ -167,15 +199,15 @@ class PlainConversionDisplay(PlainLines):
         if progress.done > first_done:
             pace_s = (now_s - first_s) / (progress.done - first_done)
             left = f", {duration_text(pace_s * (progress.total - progress.done))} left"
-        self.print(f"data: {progress}{left}")
+        self.print(f"{self._what}: {progress}{left}")
 
 
-class LiveConversionDisplay(LiveView):
+class LiveCountingDisplay(LiveView):
     """A bar with counts and the time that is left; it is gone when all is done."""
 
     def __init__(self, console: Console) -> None:
         self._progress = Progress(
-            BarColumn(_CONVERSION_BAR_WIDTH),
+            BarColumn(_BAR_WIDTH),
             TextColumn("{task.description}"),
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
@@ -185,7 +217,7 @@ class LiveConversionDisplay(LiveView):
         self._task = self._progress.add_task("starting", total=None)
         super().__init__(self._progress)
 
-    def show(self, progress: ConversionProgress) -> None:
+    def show(self, progress: Counted) -> None:
         self._progress.update(
             self._task, completed=progress.done, total=progress.total, description=str(progress)
         )

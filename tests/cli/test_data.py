@@ -18,8 +18,8 @@ from elastic.cli import data
 from elastic.data.writers import WRITERS
 from elastic.telemetry.progress import (
     ConversionProgress,
-    LiveConversionDisplay,
-    PlainConversionDisplay,
+    LiveCountingDisplay,
+    PlainCountingDisplay,
 )
 
 
@@ -192,7 +192,7 @@ def _is_alive(group):
 def test_plain_progress_is_a_line_now_and_then():
     times = iter([0.0, 0.0, 1.0, 3.0, 3.5])
     out = io.StringIO()
-    with PlainConversionDisplay(out, clock=lambda: next(times)) as display:
+    with PlainCountingDisplay(out, "data", clock=lambda: next(times)) as display:
         for done in (10, 20, 30, 40):
             display.show(ConversionProgress(done, 100, "records", done, done // 10))
     assert out.getvalue() == "data: 30 of 100 records in 3 files, 10s left\n"
@@ -201,6 +201,6 @@ def test_plain_progress_is_a_line_now_and_then():
 def test_live_progress_is_a_bar_with_the_time_left():
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, color_system=None)
-    with LiveConversionDisplay(console) as display:
+    with LiveCountingDisplay(console) as display:
         display.show(ConversionProgress(1, 4, "sources", 10, 2))
     assert re.search(r"━+.* 1 of 4 sources, 10 records in 2 files .* left", out.getvalue())

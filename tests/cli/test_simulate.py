@@ -10,6 +10,7 @@ from elastic.cli.policies import GENERATOR_NAMES, POLICY_NAMES
 from elastic.controller.snapshots.reading import RESOURCES
 from elastic.platforms.kubernetes.api.resources import NODES as ALL_NODES
 from elastic.simulation.workload import GENERATORS
+from elastic.telemetry import progress
 
 WORKLOAD = "jobs: [{name: a, min: 1, max: 4, asked: 1, work_s: 60, requests: {cpu: 1}}]"
 NODES = "nodes: [{name: n, allocatable: {cpu: 10}}]"
@@ -45,6 +46,25 @@ def test_json_has_numbers_and_jobs(files, capsys):
     # A minute of work, by four.
     assert found["metrics"]["completion"]["mean_s"] == 15
     assert found["jobs"][0]["sizes"] == [[0.0, 4], [15.0, 0]]
+
+
+def test_a_simulation_that_takes_long_says_how_far_it_is(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
+    jobs = ", ".join(
+        f"{{name: {name}, min: 1, hold_s: {hold}}}"
+        for name, hold in zip("abc", (9, 5, 5), strict=True)
+    )
+    (tmp_path / "jobs.yaml").write_text(f"jobs: [{jobs}]")
+    (tmp_path / "nodes.yaml").write_text(NODES)
+    files = ["--workload", str(tmp_path / "jobs.yaml"), "--nodes", str(tmp_path / "nodes.yaml")]
+    assert main(["simulate", *files, "--policy", "dragon,gang"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(", ")[0] for line in lines] == [
+        "simulation: dragon", "simulation: dragon", "simulation: gang", "simulation: gang",
+    ]  # fmt: skip
+    assert [line.split(", ")[1] for line in lines] == [
+        "2 of 3 jobs have ended", "3 of 3 jobs have ended",
+    ] * 2  # fmt: skip
 
 
 def test_a_change_of_size_costs_what_is_said(files, capsys):

@@ -268,6 +268,8 @@ class _Planning:
             for job in self._waiting()
             if self._waited_s(job) >= self._policy.starve_after_s
         ]
+        if not starving:
+            return
         shared, served, failed = SharedRoom(self._board, starving), [], set[object]()
         for job, wanted in starving:
             workers = job.workers
