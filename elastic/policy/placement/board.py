@@ -556,8 +556,10 @@ def name_of(seats: Seats) -> str:
 
 def nodes_text(board: Board, job: JobSeats) -> str:
     """Where a job is."""
-    names = {board.rooms.nodes[node].name for each in job.all for node in each.counts}
-    return listed(sorted(names.union(*(each.outside for each in job.all))))
+    nodes, names = board.rooms.nodes, set[str]()
+    for each in job.all:
+        names.update([nodes[node].name for node in each.counts], each.outside)
+    return listed(sorted(names)) if len(names) > 1 else "".join(names)
 
 
 def change_of(workers: Seats) -> int:

@@ -520,7 +520,11 @@ def near_servers(job: JobSeats) -> Collection[int]:
 
 def sum_of(board: Board, wanted: Wanted) -> Needs:
     """What all of it needs of one node; parts of cards do not add up, so the largest of them."""
-    part, total = board.rooms.part, dict[int, int]()
+    part = board.rooms.part
+    if len(wanted) == 1 and part is None:
+        [(seats, count)] = wanted
+        return tuple([(column, need * count) for column, need in seats.shape.needs])
+    total: dict[int, int] = {}
     for seats, count in wanted:
         for column, need in seats.shape.needs:
             if column == part:

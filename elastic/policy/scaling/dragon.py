@@ -113,6 +113,9 @@ class YieldedRoom:
         return bool(near) and node not in near
 
 
+_Starving = tuple[JobSeats, Wanted, object]
+"""Who starves, what it lacks of its minimum, and the same for those that lack the same."""
+
 _MOST_SHAPES: Final = 16
 """Of how many different pods it is looked up what they could use: of those that wait longest."""
 
@@ -123,24 +126,21 @@ class SharedRoom:
     The first of them would else take it all, and the next ones have theirs from somebody who runs.
     """
 
-    def __init__(self, board: Board, starving: Iterable[tuple[JobSeats, Wanted]]) -> None:
+    def __init__(self, board: Board, starving: Sequence[_Starving]) -> None:
         """Keep for each what it lacks, as far as there is so much.
 
         Args:
             board: The cluster.
-            starving: Who lacks what, in the order in which they are served.
+            starving: In the order in which they are served.
         """
-        starving = list(starving)
-        shapes = dict.fromkeys(seats.shape for _, wanted in starving for seats, _ in wanted)
+        wanted_by = {need: wanted for _, wanted, need in starving}
+        shapes = dict.fromkeys(seats.shape for wanted in wanted_by.values() for seats, _ in wanted)
         # Who needs what none of these does has its minimum at first, and has nothing kept for it.
         self._beyond = board.rooms.usable(list(islice(shapes, _MOST_SHAPES)))
         self._kept: dict[Seats, Needs] = {}
-        sums: dict[object, Needs] = {}
-        for job, wanted in starving:
-            # Most need the same as somebody before.
-            need = _need(wanted)
-            if need not in sums:
-                sums[need] = sum_of(board, wanted)
+        # Many need the same.
+        sums = {need: sum_of(board, wanted) for need, wanted in wanted_by.items()}
+        for job, _, need in starving:
             if all(self._beyond[column] >= amount for column, amount in sums[need]):
                 self._kept[job.workers] = sums[need]
                 self._use(sums[need], 1)
@@ -264,17 +264,18 @@ class _Planning:
 
     def _serve_starving(self) -> None:
         starving = [
-            (job, _least(job))
+            (job, wanted, _need(wanted))
             for job in self._waiting()
             if self._waited_s(job) >= self._policy.starve_after_s
+            for wanted in (_least(job),)
         ]
         if not starving:
             return
         shared, served, failed = SharedRoom(self._board, starving), [], set[object]()
-        for job, wanted in starving:
-            workers = job.workers
+        for each in starving:
+            job, workers = each[0], each[0].workers
             wish = workers.group.size_at_start
-            if self._start_or_serve(job, wanted, shared.most(workers, wish), failed):
+            if self._start_or_serve(each, shared.most(workers, wish), failed):
                 shared.took(workers)
                 served.append((job, wish))
             else:
@@ -285,10 +286,9 @@ class _Planning:
                 self._starter.add_more(job, wish)
                 job.workers.size = job.workers.placed
 
-    def _start_or_serve(
-        self, job: JobSeats, wanted: Wanted, most: int, failed: set[object]
-    ) -> bool:
-        need, is_new = _need(wanted), not job.has_some
+    def _start_or_serve(self, starving: _Starving, most: int, failed: set[object]) -> bool:
+        job, wanted, need = starving
+        is_new = not job.has_some
         # Who needs the same as somebody before in vain need not look.
         if is_new and need in failed:
             return False
