@@ -359,7 +359,7 @@ class _Planning:
         self._why.setdefault(workers, why)
 
     def _reason(self, workers: Seats, why: str) -> str:
-        if why is _THERE_IS_ROOM:
+        if why == _THERE_IS_ROOM:
             why = f"{why} on {nodes_text(self._board, self._standings.job_of[workers])}"
         return changed_text(workers, why)
 

@@ -33,8 +33,13 @@ def test_nothing_is_left_for_who_does_not_starve_yet():
 
 
 def test_what_nobody_can_have_is_kept_for_nobody():
-    _, plan = planned(starving("first", 1, 9, 90), starving("second", 9, 9, 60))
-    assert decided(plan) == {"first": 8}
+    """Else `first` would begin with one on the first node, and be on both."""
+    before = snapshot(
+        [node("n0", cpu=3), node("n1", cpu=8)],
+        [starving("first", 1, 8, 90), starving("hopeless", 99, 99, 60)],
+    )
+    [first, _] = carried_out(before, Dragon().plan(before)).jobs
+    assert first.workers.placement == {"n1": 8}
 
 
 def test_what_was_kept_in_vain_is_for_those_who_were_served():
@@ -66,3 +71,4 @@ def test_a_job_that_lost_a_part_has_it_back_before_others_have_more_than_they_ne
     before, plan = planned(starving("first", 1, 9, 300), whole)
     after = carried_out(before, plan)
     assert {each.name: each.workers.placed for each in after.jobs} == {"first": 4, "lost": 4}
+    assert reason(plan, "lost") == "+2: waited for 100 s, there is room"
