@@ -137,12 +137,10 @@ class SharedRoom:
         shapes = dict.fromkeys(seats.shape for wanted in wanted_by.values() for seats, _ in wanted)
         # Who needs what none of these does has its minimum at first, and has nothing kept for it.
         self._beyond = board.rooms.usable(list(islice(shapes, _MOST_SHAPES)))
-        self._kept: dict[Seats, Needs] = {}
         # Many need the same.
         sums = {need: sum_of(board, wanted) for need, wanted in wanted_by.items()}
-        for job, _, need in starving:
+        for _, _, need in starving:
             if all(self._beyond[column] >= amount for column, amount in sums[need]):
-                self._kept[job.workers] = sums[need]
                 self._use(sums[need], 1)
 
     def most(self, workers: Seats, wish: int) -> int:
@@ -158,10 +156,6 @@ class SharedRoom:
         """A job has what was kept for it, and maybe more."""
         had = max(workers.group.min, workers.placed_before)
         self._use(workers.shape.needs, max(0, workers.placed - had))
-
-    def gave_up(self, workers: Seats) -> None:
-        """There is no room for a job: what was kept for it is for the others."""
-        self._use(self._kept.get(workers, ()), -1)
 
     def _use(self, needs: Needs, times: int) -> None:
         for column, need in needs:
@@ -278,8 +272,6 @@ class _Planning:
             if self._start_or_serve(each, shared.most(workers, wish), failed):
                 shared.took(workers)
                 served.append((job, wish))
-            else:
-                shared.gave_up(workers)
         # What was kept was not of use to all for whom it was.
         for job, wish in served:
             if job.workers.placed < wish:
