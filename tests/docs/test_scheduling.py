@@ -3,22 +3,20 @@
 import doctest
 from pathlib import Path
 
-from elastic.policy.scaling import fulfillment, goodput, offers
-from elastic.policy.scaling import offers as prices
+from elastic.policy.scaling import fulfillment, goodput, offers, sharing
 
 PAGE = Path(__file__).parents[2] / "docs" / "scheduling.md"
 
 
 def test_the_examples():
     failed, tried = doctest.testfile(str(PAGE), module_relative=False)
-    assert (failed, tried) == (0, 45)
+    assert (failed, tried) == (0, 47)
 
 
 def test_the_numbers():
     text = PAGE.read_text()
-    assert f"`1 + {prices.PRICE:g} x jobs behind" in text
-    assert f"{prices.KEEP:.0%}".replace("%", " %") in text
-    assert (prices.AGE_S, prices.SETTLED_S, offers.EXPLORED) == (86400, 300, 2)
+    assert f"has to be {sharing.KEEP:.0%} better".replace("%", " %") in text
+    assert (offers.AGE_S, sharing.SETTLED_S, offers.EXPLORED) == (86400, 300, 2)
     assert goodput.DEFAULT_STARVE_AFTER_S == 86400
     assert fulfillment.Fulfillment() == fulfillment.Fulfillment(0.97, 300.0)
     assert f"the first of {offers.FIRST_GUESS_S:,.0f}," in text

@@ -110,6 +110,11 @@ class FreeNodes:
             self._capacities[resource] = sum(amounts)
         return self._capacities[resource]
 
+    def total(self, resource: str) -> int:
+        """What all these nodes have left together, after `open`."""
+        at = self._column_of.get(resource)
+        return 0 if at is None else self._totals[at]
+
     def copy(self) -> "FreeNodes":
         """The same, before `open`, to be taken from separately."""
         other = FreeNodes(self._nodes.values())

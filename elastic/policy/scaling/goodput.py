@@ -1,19 +1,11 @@
 """The policy `goodput`: room goes where it shortens completion most for what it costs others.
 
-Jobs are served in the order of the work they have left, the shortest first, since that lets the
-most jobs end early; work counts less the older a job is, and who has waited for very long comes
-first, so that none waits for ever. A running job keeps its smallest size where it is, unless it may
-be stopped, and moved, and tells of its work. Each takes the size for which
-
-    (work left / speed + cost of the change)
-        x (1 + PRICE x jobs behind x share of the cluster + jobs that are left with nothing)
-
-is least: its own time to completion, by how much its use of the cluster delays those behind, and,
-where the work it has left is a guess, who could run beside it and does not. So a lonely job takes
-all that makes it faster, and one with many behind it only what it makes good use of. PRICE is
-above 1 since more jobs are to come. To one that chooses its batch, which makes good use of more, it
-is below as far as those behind have room without it; but it counts who would not have even its
-least.
+Who has less work left comes before others, since that lets the most jobs end early; work counts
+less the older a job is, and who has waited for very long comes first, so that none waits for ever.
+By that order each job has sizes that are worth most to all of them together (`sharing`): a lonely
+job takes all that makes it faster, of several the first to end gets the most, and one with many
+behind it only what it makes good use of. A running job keeps its smallest size where it is, unless
+it may be stopped, and moved, and tells of its work.
 
 Some room it gives without weighing: to jobs with parts of GPUs, and to pods of others. Nobody
 learns how fast a job is on parts of cards, so it gets its smallest size, as the fulfillment policy
@@ -22,10 +14,11 @@ after a while nodes are kept for it. Pods of no job that have no node yet are gi
 way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from elastic.policy.cluster import (
     GPU,
@@ -40,6 +33,7 @@ from elastic.policy.cluster import (
     Plan,
     Snapshot,
     carried_out,
+    is_gpu,
     uncollected,
 )
 from elastic.policy.placement.board import Board, JobSeats, Load, decisions_of, listed
@@ -54,8 +48,6 @@ from elastic.policy.placement.placing import (
 )
 from elastic.policy.scaling.claims import Claims, Giving
 from elastic.policy.scaling.offers import (
-    Behind,
-    Costs,
     Offer,
     Size,
     alike_of,
@@ -66,6 +58,7 @@ from elastic.policy.scaling.offers import (
     offers_of,
     rank,
 )
+from elastic.policy.scaling.sharing import SETTLED_S, Sharer, Target, targets_of
 from elastic.policy.scaling.standings import Reasons, Standings, waiting_since_s
 
 _ALL: Final = 1.0
@@ -154,7 +147,7 @@ def _is_served(job: JobSeats) -> bool:
     return is_in_parts(job.job)
 
 
-# One plan of the policy `goodput`: jobs are served in turn, those to come kept in mind.
+# One plan of the policy `goodput`: what each job is to have is known before any gets its nodes.
 #
 # The room that jobs hold is looked at in two ways: `free` is what the jobs served so far have left,
 # less what those to come are sure to keep; `idle` is less all that those to come hold. Who takes
@@ -164,6 +157,12 @@ def _is_served(job: JobSeats) -> bool:
 START_SHARES: Final = 1
 """Equal shares of the cluster that a job may start with before anyone has seen how fast it is."""
 
+
+SHORT: Final = 0.003
+"""What jobs got is worth so much less than what they were to have: they are served once more."""
+
+ROUNDS: Final = 4
+"""So often at most who found less room than it was to have leaves the rest to others."""
 
 _NO_BOUND: Final = 1 << 30
 
@@ -193,11 +192,13 @@ class Choice:
 
     Attributes:
         placement: Where its workers are then.
+        value: See `Target`; 0 where it was not weighed.
         others: By role, where more of its other groups are then.
     """
 
     placement: dict[str, int]
     size: Size | None = None
+    value: float = 0.0
     others: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property
@@ -214,6 +215,50 @@ class _Served:
     choice: Choice
     is_after_others: bool
     is_short: bool
+
+
+class _Ranked(NamedTuple):
+    """A job in its order.
+
+    Attributes:
+        share: The part of the cluster that one worker takes, of what it takes most of.
+        resource: What that is; None where a worker needs nothing.
+    """
+
+    rank: tuple[float, float, str]
+    offer: Offer
+    share: float
+    resource: str | None
+
+
+class _Weighed(NamedTuple):
+    """A job as it shares room, what it is to have of that, and how many replicas that is."""
+
+    sharer: Sharer
+    target: Target
+    replicas: int
+
+
+class _Limit(NamedTuple):
+    """What a job was found to have room for, None for all it was to have, and `Target.worth_s`."""
+
+    replicas: int | None
+    worth_s: float
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Jobs that were served.
+
+    Attributes:
+        value: What that is worth: see `Target`.
+        views: What is left: idle, and free.
+    """
+
+    served: list[_Served]
+    notes: list[Note]
+    value: float
+    views: tuple[FreeNodes, FreeNodes]
 
 
 class Serving:
@@ -233,14 +278,112 @@ class Serving:
         self._shapes = shapes_of(snapshot.nodes)
         self._needs: dict[int, Need] = {}
         self._kept_of: dict[int, Mapping[str, int]] = {}
-        self._shares: dict[Need, float] = {}
+        self._scarcest: dict[Need, tuple[float, str | None]] = {}
         self._per_node: dict[Need, int] = {}
         self._notes: list[Note] = []
         self._left: set[str] = set()
         """Nodes that some job has left by this plan."""
+        self._weighed_of: dict[str, _Weighed] = {}
+        self._limits: dict[str, _Limit] = {}
         self._hold_pods(snapshot, given)
         for job in jobs:
             self._hold(job)
+        self._held = self._free
+
+    def plan(self) -> Plan:
+        """Serve all, and again where there was less room than there seemed to be."""
+        now_s = self._now_s
+        needs = [self._need(job.workers) for job in self._weighed]
+        per_node = list(map(self._replicas_a_node, self._weighed, needs))
+        offers = offers_of(self._weighed, per_node, now_s, self._alike)
+        scarce = map(self._scarce, self._weighed, needs)
+        ranked = [
+            _Ranked(rank(offer, share, now_s), offer, share, resource)
+            for offer, (share, resource) in zip(offers, scarce, strict=True)
+        ]
+        ranked.sort()
+        best = self._best(ranked)
+        if not any(map(_begins, best.served)):
+            best = max(best, self._standing(ranked, best.notes), key=_value)
+        decisions = (self._decision(each) for each in best.served)
+        return Plan(tuple(each for each in decisions if each is not None), tuple(best.notes))
+
+    def _best(self, ranked: Sequence[_Ranked]) -> _Attempt:
+        """Of a few attempts."""
+        best = self._attempt(ranked, self._turn_of_those_that_stay)
+        enough = (1 - SHORT) * sum(each.target.value for each in self._weighed_of.values())
+        if best.value < enough:
+            best = max(best, self._attempt(ranked, self._turn_by_rank), key=_value)
+        last = best
+        for _ in range(ROUNDS):
+            is_enough = best.value >= enough and not self._is_idle(best)
+            if is_enough or not self._limit(last):
+                break
+            last = self._attempt(ranked, self._turn_of_those_that_stay)
+            best = max(best, last, key=_value)
+        return best
+
+    def _attempt(self, ranked: Sequence[_Ranked], turn: Callable[[_Ranked], int]) -> _Attempt:
+        """Serve one job after the other."""
+        self._open()
+        first, served = self._given.kept_for, list[_Served]()
+        starving = [each for each in ranked if each.offer.job.key == first]
+        for each in starving:
+            served.append(self._serve(each.offer, is_first=True))
+            if served[-1].is_short:
+                self._note_kept(each.offer.job)
+        if not starving or served[-1].is_short:
+            self._close()
+        others = [each for each in ranked if each.offer.job.key != first] if starving else ranked
+        served += [self._serve(each.offer) for each in others if not each.offer.is_seen]
+        seen = [each for each in others if each.offer.is_seen]
+        self._weigh(seen)
+        turns = {resource: turn for turn, resource in enumerate(_in_order(seen))}
+        seen.sort(key=lambda each: (turn(each), turns[each.resource]))
+        served += [self._serve(each.offer) for each in seen]
+        value = sum(each.choice.value for each in served)
+        for done in reversed(served):
+            self._restore(done)
+        return _Attempt(served, self._notes, value, (self._idle, self._free))
+
+    def _is_idle(self, attempt: _Attempt) -> bool:
+        """Whether there seems to be room for who is left with nothing."""
+        waiting: dict[Need, int] = {}
+        for workers in (each.offer.job.workers for each in attempt.served if each.is_short):
+            need = self._need(workers)
+            waiting[need] = min(workers.min, waiting.get(need, workers.min))
+        view = attempt.views[0]
+        return any(
+            view.fit_at_most(need) >= least and view.roomiest(need, ()) is not None
+            for need, least in waiting.items()
+        )
+
+    def _standing(self, ranked: Sequence[_Ranked], notes: list[Note]) -> _Attempt:
+        """All have what they have; worth nothing where that may not be.
+
+        What is changed is worth more than this, so that nothing goes back and forth.
+        """
+        served, value = list[_Served](), 0.0
+        self._open()
+        for each in ranked:
+            offer, workers = each.offer, each.offer.job.workers
+            weighed = self._weighed_of.get(offer.job.key)
+            need, size = self._need(workers), None
+            is_over = any(self._idle.is_over(node, need) for node in workers.placement)
+            lacks = workers.placed and any(group.placed < group.min for group in offer.job.groups)
+            is_given = weighed is None and offer.is_seen
+            if workers.placed > workers.max or is_over or lacks or is_given:
+                return _Attempt([], notes, -1.0, (self._idle, self._free))
+            if workers.placed and weighed is not None:
+                size = offer.speed_at(workers.placed, len(workers.placement))
+                value += weighed.target.value_of(weighed.sharer, size.samples_per_s, stays=True)
+            choice = Choice(dict(workers.placement), size)
+            served.append(_Served(offer, choice, is_after_others=False, is_short=False))
+        return _Attempt(served, notes, value, (self._idle, self._free))
+
+    def _open(self) -> None:
+        """Have all that jobs hold as it was before any was served."""
+        self._free, self._notes, self._left = self._held.copy(), [], set()
         # Where none of them runs both are the same, and looking twice finds nothing more.
         runs = any(job.workers.placement for job in self._weighed)
         self._idle = self._free.copy() if runs else self._free
@@ -254,35 +397,22 @@ class Serving:
         for view in self._views:
             view.open()
 
-    def plan(self) -> Plan:
-        """Serve one job after the other."""
-        now_s = self._now_s
-        needs = [self._need(job.workers) for job in self._weighed]
-        per_node = list(map(self._replicas_a_node, self._weighed, needs))
-        offers = offers_of(self._weighed, per_node, now_s, self._alike)
-        ranked = sorted(
-            (rank(offer, self._share(offer.job, need), now_s), offer, self._may_change(offer.job))
-            for offer, need in zip(offers, needs, strict=True)
-        )
-        behind = Behind(offer for _, offer, may_change in ranked if may_change)
-        first = self._given.kept_for
-        if first is not None:
-            ranked.sort(key=lambda each: each[1].job.key != first)
-        if not ranked or ranked[0][1].job.key != first:
-            self._close()
-        served = []
-        for _, offer, may_change in ranked:
-            if may_change:
-                behind.leave(offer)
-            is_first = first is not None and offer.job.key == first
-            served.append(self._serve(offer, behind, is_first=is_first))
-            if is_first and served[-1].is_short:
-                self._note_kept(offer.job)
-                self._close()
-        for each in reversed(served):
-            self._restore(each)
-        decisions = (self._decision(each) for each in served)
-        return Plan(tuple(each for each in decisions if each is not None), tuple(self._notes))
+    def _turn_of_those_that_stay(self, each: _Ranked) -> int:
+        """Who keeps nodes, or gives some of them, comes before who takes more.
+
+        So none moves because another came to nodes that were its own.
+        """
+        placed, replicas = each.offer.job.workers.placed, self._to_have(each)
+        if placed and replicas <= placed:
+            return 0
+        return 1 if replicas else 2
+
+    def _turn_by_rank(self, each: _Ranked) -> int:
+        """Who ends first may come to the nodes of others, and have them move."""
+        return 1 if self._to_have(each) else 2
+
+    def _to_have(self, each: _Ranked) -> int:
+        return self._weighed_of[each.offer.job.key].replicas
 
     # What is held.
 
@@ -337,22 +467,98 @@ class Serving:
             self._kept_of[id(job)] = kept
         return kept
 
-    def _may_change(self, job: Job) -> bool:
-        """Whether a job could have more than it has, or lose some of it."""
-        return sum(self._kept(job).values()) < job.workers.max
-
     # What a job is worth.
 
-    def _share(self, job: Job, need: Need) -> float:
-        """The part of the cluster that one replica takes, of the resource it takes most of."""
-        if need not in self._shares:
+    def _scarce(self, job: Job, need: Need) -> tuple[float, str | None]:
+        """Of what a replica takes the largest part of the cluster's: the part, and of what."""
+        found = self._scarcest.get(need)
+        if found is None:
             parts = [
-                amount / capacity
+                (amount / capacity, name)
                 for name, amount in job.workers.requests.items()
-                if (capacity := self._free.capacity(name))
+                if amount and (capacity := self._free.capacity(name))
             ]
-            self._shares[need] = max(parts, default=0.0)
-        return self._shares[need]
+            found = self._scarcest[need] = max(parts, default=(0.0, None))
+        return found
+
+    def _weigh(self, ranked: Sequence[_Ranked]) -> None:
+        """What each job is to have, of what is free or theirs.
+
+        Jobs share what is scarcest to them. Those that want cards come first, and what they take
+        beside cards the others have no more.
+        """
+        if self._weighed_of:
+            return
+        taken: dict[str, float] = {}
+        for resource in _in_order(ranked):
+            some = [each for each in ranked if each.resource == resource]
+            owned = [self._owned(each.offer.job) for each in some]
+            sharers = [self._sharer(each) for each in some]
+            room = 1.0
+            if resource is not None:
+                free = self._free.total(resource) - taken.get(resource, 0.0)
+                room = free / self._free.capacity(resource)
+                room += sum(each.share * held for each, held in zip(some, owned, strict=True))
+            worths_s = None
+            if self._limits:
+                worths_s = [self._limits[each.offer.job.key].worth_s for each in some]
+            targets = targets_of(sharers, room, worths_s)
+            for each, held, sharer, target in zip(some, owned, sharers, targets, strict=True):
+                workers = each.offer.job.workers
+                replicas = 0 if target.place is None else sharer.sizes.replicas[target.place]
+                self._weighed_of[each.offer.job.key] = _Weighed(sharer, target, replicas)
+                for name, amount in workers.requests.items() if replicas > held else ():
+                    taken[name] = taken.get(name, 0.0) + amount * (replicas - held)
+
+    def _limit(self, attempt: _Attempt) -> bool:
+        """Have those for which there was less room than they were to have ask for no more."""
+        found = False
+        for each in attempt.served:
+            weighed = self._weighed_of.pop(each.offer.job.key, None)
+            if weighed is not None:
+                key = each.offer.job.key
+                before = self._limits.get(key)
+                most = None if before is None else before.replicas
+                if each.choice.replicas < weighed.replicas:
+                    most, found = each.choice.replicas, True
+                self._limits[key] = _Limit(most, weighed.target.worth_s)
+        return found
+
+    def _owned(self, job: Job) -> int:
+        """How many of its replicas hold what is in no total: those it keeps, or on lost nodes."""
+        placement = job.workers.placement
+        if not placement:
+            return 0
+        kept = self._kept(job)
+        return sum(
+            kept.get(node, 0) if node in self._free else count for node, count in placement.items()
+        )
+
+    def _sharer(self, each: _Ranked) -> Sharer:
+        offer, workers, resource = each.offer, each.offer.job.workers, each.resource
+        settled_s = math.inf
+        if workers.placed and offer.job.last_scaled_s is not None:
+            settled_s = max(SETTLED_S, self._now_s - offer.job.last_scaled_s)
+        beside = 0.0
+        if resource is not None and len(offer.job.groups) > 1:
+            lacks = (
+                group.requests.get(resource, 0) * max(0, group.min - group.placed)
+                for group in offer.job.groups[:-1]
+            )
+            beside = sum(lacks) / self._free.capacity(resource)
+        sizes, limit = offer.sizes, self._limits.get(offer.job.key)
+        if limit is not None and limit.replicas is not None:
+            sizes = sizes.up_to(limit.replicas)
+        return Sharer(
+            sizes,
+            each.share,
+            beside,
+            workers.placed,
+            offer.remaining_samples,
+            self._terms.rescale_of(offer.job),
+            settled_s,
+            may_wait=not self._kept(offer.job),
+        )
 
     def _replicas_a_node(self, job: Job, need: Need) -> int:
         if need not in self._per_node:
@@ -366,10 +572,13 @@ class Serving:
 
     # Serving one job.
 
-    def _serve(self, offer: Offer, behind: Behind, *, is_first: bool) -> _Served:
+    def _serve(self, offer: Offer, *, is_first: bool = False) -> _Served:
         job = offer.job
-        others = self._place_others(job)
-        choice = None if others is None else self._choose(offer, behind)
+        others, choice = self._place_others(job), None
+        if others is not None:
+            # Who waited too long has its smallest size at once, and is weighed by the next plan.
+            is_given = is_first or not offer.is_seen
+            choice = self._given_size(job, is_first=is_first) if is_given else self._choose(offer)
         if choice is None and is_first:
             for role, placement in (others or {}).items():
                 self._take(placement, self._need(_group(job, role)), -1)
@@ -379,6 +588,9 @@ class Serving:
             choice = Choice(dict(self._kept(job)))
             if is_short:
                 text = f"no room for {job.workers.min} {job.workers.role}, of its smallest size"
+                weighed = self._weighed_of.get(job.key)
+                if weighed is not None and not weighed.replicas:
+                    text += ", beside jobs with less work left"
                 self._notes.append(Note(job.key, text))
         for role, placement in (others or {}).items():
             if choice.replicas:
@@ -437,30 +649,37 @@ class Serving:
             found[group.role] = added
         return found
 
-    def _choose(self, offer: Offer, behind: Behind) -> Choice | None:
-        """The best size that there is room for; None where there is not even room for the least."""
-        if not offer.is_seen:
-            return self._first_size(offer.job)
+    def _choose(self, offer: Offer) -> Choice | None:
+        """What it is to have, else the best that there is room for; None without any.
+
+        One that was to have nothing may start with what is left if it can be stopped again. What
+        others have for good is not there for shorter ones, which are to come.
+        """
         job, need = offer.job, self._need(offer.job.workers)
         placed, now_placed = job.workers.placed, job.workers.placement
         # Most that wait find none: this comes before all else.
         if not now_placed and not self._has_room(need):
             return None
-        per_node, own = self._replicas_a_node(job, need), self._own(job, need)
-        at_most = self._free.fit_at_most(need)
-        if placed:
-            at_most += sum(self._kept(job).values())
-            at_most += sum(count for node, count in now_placed.items() if node not in self._free)
-        is_guess = job.telling.remaining_samples is None
-        share, chooses_batch = self._share(job, need), offer.elastic is not None
-        price = behind.price(share, at_most, is_guess=is_guess, chooses_batch=chooses_batch)
-        costs = Costs.of(offer, price, self._terms.rescale_of(job), self._now_s)
-        sizes, unchanged, changed = offer.sizes, costs.unchanged, costs.changed
-        options = costs.expected(sizes, placed, at_most)
-        options.sort()
-        best: tuple[float, Choice] | None = None
-        for expected, replicas, at in options:
-            if best is not None and best[0] <= expected:
+        sharer, target, replicas = self._weighed_of[job.key]
+        if target.place is None and (placed or not may_be_stopped(job)):
+            return None
+        per_node, own, sizes = self._replicas_a_node(job, need), self._own(job, need), offer.sizes
+        if target.place is not None:
+            placement = self._place(job, need, replicas, own)
+            if placement is not None and len(placement) == -(-replicas // per_node):
+                return Choice(placement, sizes.at(target.place), target.value)
+        at_most = self._free.fit_at_most(need) + self._owned(job)
+        options = []
+        for at, (replicas, rate) in enumerate(
+            zip(sizes.replicas, sizes.samples_per_s, strict=True)
+        ):
+            if replicas > at_most:
+                break
+            value = target.value_of(sharer, rate, stays=replicas == placed)
+            options.append((target.price * replicas - value, replicas, at))
+        most, best = math.inf, None
+        for expected, replicas, at in sorted(options):
+            if most <= expected:
                 break
             placement = self._place(job, need, replicas, own)
             if placement is None:
@@ -469,11 +688,12 @@ class Serving:
                 real = sizes.at(at)
             else:
                 real = offer.speed_at(replicas, len(placement))
-            weigh = unchanged if placement == now_placed else changed
-            cost = weigh(replicas, real.samples_per_s)
-            if best is None or cost < best[0]:
-                best = (cost, Choice(placement, real))
-        return None if best is None else best[1]
+            stays = placement == now_placed
+            value = target.value_of(sharer, real.samples_per_s, stays=stays)
+            cost = target.price * replicas - value
+            if cost < most:
+                most, best = cost, Choice(placement, real, value)
+        return best
 
     def _has_room(self, need: Need) -> bool:
         """Whether any node has room for one more."""
@@ -483,17 +703,20 @@ class Serving:
                 return True
         return False
 
-    def _first_size(self, job: Job) -> Choice | None:
+    def _given_size(self, job: Job, *, is_first: bool) -> Choice | None:
         """Without a speed a job keeps what it has; one that starts gets what its user would like.
 
         That is the best guess there is, but no more than an equal share: nobody knows its work.
         """
         workers, need = job.workers, self._need(job.workers)
-        if workers.placed:
+        if is_first:
+            wanted = [max(workers.min, workers.placed)]
+        elif workers.placed:
             wanted = [workers.placed]
         else:
             per_node = self._replicas_a_node(job, need)
-            equal = int(START_SHARES / (self._num_jobs * self._share(job, need) or 1.0))
+            share = self._scarce(job, need)[0]
+            equal = int(START_SHARES / (self._num_jobs * share or 1.0))
             if equal > per_node:
                 equal -= equal % per_node
             wanted = [min(workers.size_at_start, max(workers.min, equal)), workers.min]
@@ -599,6 +822,23 @@ class Serving:
             is_after_others=served.is_after_others,
             global_batch_size=batch,
         )
+
+
+def _begins(served: _Served) -> bool:
+    """Whether a job is started that will not be stopped for others again."""
+    job = served.offer.job
+    is_started = served.choice.replicas and not job.workers.placed
+    return bool(is_started) and not (served.offer.is_seen and may_be_stopped(job))
+
+
+def _value(attempt: _Attempt) -> float:
+    return attempt.value
+
+
+def _in_order(ranked: Iterable[_Ranked]) -> list[str | None]:
+    """What they want most of, cards first: who wants these has no other nodes."""
+    resources = {each.resource for each in ranked}
+    return sorted(resources, key=lambda each: (not is_gpu(each or ""), each or ""))
 
 
 def _group(job: Job, role: str) -> Group:

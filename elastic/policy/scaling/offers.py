@@ -1,10 +1,11 @@
-"""What each size of a job is worth, by what it and its like have shown, and what it costs others.
+"""What each size of a job is worth to it, by what it and its like have shown.
 
 Of jobs of the same program the next need not find out again what one has shown: a job is started
 again and again, with other data or other settings that do not change how long a step takes. What
 one was seen to do at a size the others would do there too.
 """
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -217,8 +218,9 @@ jobs do not take turns."""
 BATCH_STEP: Final = 1.25
 """Ratio of neighbouring batches that are tried where the batch may be chosen."""
 
-GOOD_USE: Final = 0.7
-"""Speed of each replica at a size, against the size where it is greatest, that is good use."""
+FINE_NODES: Final = 4
+FINE_PARTS: Final = 4
+"""On so many nodes sizes are tried in steps of this part of a node."""
 
 TRIED_EFFICIENCY: Final = 0.6
 """What each sample of a batch has to be worth at the least, for the batch to be tried."""
@@ -247,6 +249,11 @@ class Sizes(NamedTuple):
         """One of them."""
         return Size(self.replicas[place], self.samples_per_s[place], self.batches[place])
 
+    def up_to(self, replicas: int) -> "Sizes":
+        """Those that are no larger, and the smallest be it larger or not."""
+        end = max(1, bisect.bisect_right(self.replicas, replicas))
+        return Sizes(self.replicas[:end], self.samples_per_s[:end], self.batches[:end])
+
 
 class Offer(NamedTuple):
     """A job as the policy weighs it.
@@ -258,7 +265,6 @@ class Offer(NamedTuple):
         sizes: That it can have, smallest first; empty without a model.
         remaining_samples: Known or guessed.
         work_s: The same in seconds of one replica, at the size that makes the most of each.
-        modest: The largest size within a node that makes good use of its replicas.
     """
 
     job: Job
@@ -267,7 +273,6 @@ class Offer(NamedTuple):
     sizes: Sizes
     remaining_samples: float
     work_s: float
-    modest: int
 
     @property
     def is_seen(self) -> bool:
@@ -290,7 +295,6 @@ class _Weighed(NamedTuple):
     model: SpeedModel
     sizes: Sizes
     least: float
-    modest: int
 
 
 def offers_of(
@@ -311,7 +315,7 @@ def offers_of(
 
 def _offer(job: Job, elastic: ElasticBatch | None, weighed: _Weighed | None, now_s: float) -> Offer:
     if weighed is None:
-        return Offer(job, None, elastic, Sizes(), 0.0, 0.0, job.workers.min)
+        return Offer(job, None, elastic, Sizes(), 0.0, 0.0)
     least = weighed.least
     if job.telling.remaining_samples is not None:
         remaining = max(0.0, job.telling.remaining_samples)
@@ -320,7 +324,7 @@ def _offer(job: Job, elastic: ElasticBatch | None, weighed: _Weighed | None, now
         # By way of samples two jobs of the same guess would differ by rounding, and take turns.
         work_s = _guess(_had_s(job, least, now_s))
         remaining = work_s / least
-    return Offer(job, weighed.model, elastic, weighed.sizes, remaining, work_s, weighed.modest)
+    return Offer(job, weighed.model, elastic, weighed.sizes, remaining, work_s)
 
 
 class _Told(NamedTuple):
@@ -445,13 +449,7 @@ def _weigh(told: Sequence[_Told], models: Sequence[SpeedModel | None]) -> list[_
             best = (best_at(model, each.elastic, *size) for size in zip(*at, strict=True))
             rates, batches = zip(*best, strict=True)
         least = min(map(truediv, replicas, rates))
-        modest = each.sizes[0]
-        for size, rate in zip(replicas, rates, strict=True):
-            if size > each.per_node:
-                break
-            if rate * least >= GOOD_USE * size:
-                modest = size
-        weighed.append(_Weighed(model, Sizes(replicas, rates, batches), least, modest))
+        weighed.append(_Weighed(model, Sizes(replicas, rates, batches), least))
     return weighed
 
 
@@ -459,7 +457,7 @@ def _weigh(told: Sequence[_Told], models: Sequence[SpeedModel | None]) -> list[_
 def _sizes(
     low: int, now: int, high: int, per_node: int, largest_seen: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sizes that fill nodes, and those within one: others cross nodes for little.
+    """Sizes within a few nodes, and those that fill more: others cross nodes for little.
 
     Returns:
         The sizes, and how many nodes each needs.
@@ -469,6 +467,8 @@ def _sizes(
     sizes = {low, now}
     small = min(per_node, top)
     sizes.update(range(low, small + 1, max(1, small // 8)))
+    fine = min(FINE_NODES * per_node, top)
+    sizes.update(range(small, fine + 1, max(1, per_node // FINE_PARTS)))
     nodes = 1
     while nodes * per_node <= top:
         sizes.add(nodes * per_node)
@@ -600,21 +600,8 @@ def better_batch(offer: Offer, size: Size, placement: Placement) -> int | None:
     return size.batch if gained > 1 + BATCH_GAIN else None
 
 
-# What the policy `goodput` weighs: who comes first, and what a size of a job costs all others.
+# Who comes first.
 
-
-PRICE: Final = 2.0
-"""Seconds that a second of the whole cluster costs each job behind: above 1, as more jobs come."""
-
-NOW_PRICE: Final = 0.5
-"""Likewise, to one that chooses its batch, where all of them have room: each could have its least,
-and more of the cluster is of less use to them than to who takes it."""
-
-KEEP: Final = 0.1
-"""By how much another size has to be better than the one that a job has."""
-
-SETTLED_S: Final = 300.0
-"""A change has to pay for itself in as long as a job has kept its size, at the least in this."""
 
 AGE_S: Final = 24 * 3600.0
 """A job that is so old is served as if it had half the work left."""
@@ -631,134 +618,3 @@ def rank(offer: Offer, share: float, now_s: float) -> tuple[float, float, str]:
     job = offer.job
     age_s = max(0.0, now_s - job.submitted_s)
     return (offer.work_s * share / (1 + age_s / AGE_S), job.submitted_s, job.key)
-
-
-class Price(NamedTuple):
-    """What replicas of one job cost those behind it, in seconds for each second that it has them.
-
-    Attributes:
-        each: For each replica, by what the cluster does in that time.
-        spare: Replicas that nobody behind would need, for a modest size or for its least; all there
-            could be, where that does not count.
-        modest_mean: Replicas of such a size.
-    """
-
-    each: float
-    spare: int
-    modest_mean: float
-
-    def of(self, replicas: int) -> float:
-        """Its own second, and those of others."""
-        squeezed = replicas - self.spare if self.spare > 0 else replicas
-        return 1 + self.each * replicas + (squeezed if squeezed > 0 else 0) / self.modest_mean
-
-
-class Behind:
-    """The jobs not yet served: how many, and what they need to run at a modest size."""
-
-    def __init__(self, offers: Iterable[Offer]) -> None:
-        self.jobs = self._modest = self._least = 0
-        for offer in offers:
-            self.jobs += 1
-            self._modest += offer.modest
-            self._least += _least(offer)
-        self._modest_mean = max(1.0, self._modest / max(1, self.jobs))
-
-    def leave(self, offer: Offer) -> None:
-        """It is this one's turn."""
-        self.jobs -= 1
-        self._modest -= offer.modest
-        self._least -= _least(offer)
-
-    def price(
-        self, share: float, at_most: int, *, is_guess: bool, chooses_batch: bool = False
-    ) -> Price:
-        """What they ask of a job whose replicas take such a share each.
-
-        A job that is known to have the least work left may take all, and be gone the sooner. One
-        that is only taken to have the least may go on for long, and leaves others room to run.
-
-        A job that chooses its batch makes good use of whatever it has. The more of those behind
-        would find room at a modest size the less they ask of it, beyond the least that each of them
-        runs with.
-
-        Args:
-            share: The part of the cluster that one replica takes.
-            at_most: How many of its replicas could have room.
-            is_guess: Whether its work is.
-            chooses_batch: Whether its batch is the policy's to choose.
-        """
-        if is_guess:
-            spare = at_most - self._modest
-        else:
-            spare = at_most - self._least if chooses_batch else at_most
-        crowded = min(1.0, self._modest / max(1, at_most)) if chooses_batch else 1.0
-        second = NOW_PRICE + (PRICE - NOW_PRICE) * crowded
-        return Price(second * self.jobs * share, spare, self._modest_mean)
-
-
-def _least(offer: Offer) -> int:
-    return max(1, offer.job.workers.min)
-
-
-class Costs(NamedTuple):
-    """What sizes of a job cost, itself and others, until its work is done.
-
-    Attributes:
-        price: What each second costs.
-        rescale_s: What a change costs.
-        settled_s: In how long a change has to pay for itself; None for a job that starts.
-    """
-
-    remaining_samples: float
-    price: Price
-    rescale_s: float
-    settled_s: float | None
-
-    @classmethod
-    def of(cls, offer: Offer, price: Price, rescale_s: float, now_s: float) -> "Costs":
-        """Of the sizes of one job."""
-        job, settled_s = offer.job, None
-        if job.workers.placed and job.last_scaled_s is not None:
-            settled_s = max(SETTLED_S, now_s - job.last_scaled_s)
-        return cls(offer.remaining_samples, price, rescale_s, settled_s)
-
-    def unchanged(self, replicas: int, samples_per_s: float) -> float:
-        """Of the size that it has, where it is."""
-        seconds = self.remaining_samples / samples_per_s
-        return seconds * self.price.of(replicas) * (1 - KEEP)
-
-    def changed(self, replicas: int, samples_per_s: float) -> float:
-        """Of another."""
-        seconds, rescale_s = self.remaining_samples / samples_per_s, self.rescale_s
-        if self.settled_s is not None and seconds > self.settled_s:
-            rescale_s *= seconds / self.settled_s
-        return (seconds + rescale_s) * self.price.of(replicas)
-
-    def expected(self, sizes: Sizes, placed: int, at_most: int) -> list[tuple[float, int, int]]:
-        """What each size costs if it comes as expected, its replicas and its place.
-
-        Args:
-            sizes: Smallest first.
-            placed: The one that it has.
-            at_most: The largest that there could be room for.
-        """
-        weighed = []
-        # One of the inner loops of a plan: what `changed` says, without a call for each.
-        remaining, rescale_s, price = self.remaining_samples, self.rescale_s, self.price
-        settled_s = math.inf if self.settled_s is None else self.settled_s
-        each, spare, mean = price.each, max(0, price.spare), price.modest_mean
-        for at, (replicas, rate) in enumerate(
-            zip(sizes.replicas, sizes.samples_per_s, strict=True)
-        ):
-            if replicas > at_most:
-                break
-            if replicas == placed:
-                weighed.append((self.unchanged(replicas, rate), replicas, at))
-                continue
-            seconds = remaining / rate
-            cost_s = rescale_s if seconds <= settled_s else rescale_s * (seconds / settled_s)
-            squeezed = replicas - spare
-            of = 1 + each * replicas + (squeezed if squeezed > 0 else 0) / mean
-            weighed.append(((seconds + cost_s) * of, replicas, at))
-        return weighed

@@ -102,39 +102,62 @@ def test_what_scales_better_gets_more_beside_one_like_it_in_work():
     assert sizes["good"] > sizes["poor"] > 0
 
 
-def test_one_known_to_be_the_shortest_may_take_the_room_of_those_behind_and_one_guessed_to_be_not():
-    def sizes(telling):
-        jobs = [job("short", work=1e4, telling=telling(0.0))]
-        jobs += [job(name, telling=telling(1e6)) for name in ("b", "c")]
-        return planned(jobs)
-
-    known = sizes(lambda trained: {})
-    guessed = sizes(lambda trained: {"remaining_samples": None, "trained_samples": trained})
-    assert known == {"short": 12, "b": 4, "c": 0}
-    assert guessed == {"short": 8, "b": 4, "c": 4}
+def test_of_jobs_alike_the_first_to_end_has_the_most_and_each_has_some():
+    """Four times as many replicas are twice as fast: few make better use of what they have."""
+    jobs = [job(name, scales=0.5, work=work) for name, work in (("a", 1e5), ("b", 2e5), ("c", 4e5))]
+    sizes = planned(jobs)
+    assert sizes["a"] > sizes["b"] > sizes["c"] > 0
+    assert sum(sizes.values()) == 16
 
 
-@pytest.mark.parametrize(("num_behind", "by_itself", "chooses"), [(3, 8, 16), (31, 1, 1)])
-def test_one_that_chooses_its_batch_takes_more_while_those_behind_have_room_without(
-    num_behind, by_itself, chooses
-):
-    def size(**told):
-        behind = [job(f"b{at}", scales=0.5, high=64) for at in range(num_behind)]
-        first = job("a", scales=0.5, high=64, work=9e5, telling=told)
-        return planned([first, *behind], count=16)["a"]
+def test_who_comes_takes_the_nodes_that_others_give_and_none_of_those_who_stay():
+    stays = {"n0000": 4}
+    gives = {"n0001": 4, "n0002": 4, "n0003": 4}
+    before = Snapshot(
+        NOW_S,
+        nodes(4),
+        tuple(
+            stoppable(
+                [
+                    job("stays", high=4, placement=stays, work=5e5),
+                    job("gives", placement=gives, work=1e8),
+                    job("comes", high=4, work=1e4),
+                ]
+            )
+        ),
+    )
+    after = {each.name: each.workers for each in carried_out(before, Goodput().plan(before)).jobs}
+    assert after["stays"].placement == stays
+    assert after["comes"].placed == 4
+    assert not {*after["comes"].placement} & {"n0000"}
 
-    # The one batch that it may choose is the one that it has: its speeds are the same.
-    assert (size(), size(elastic_batch=ElasticBatch(64, 64, 1.0, 1.0))) == (by_itself, chooses)
+
+def test_one_that_needs_a_whole_node_has_others_move_their_parts_together():
+    """Two have half a node each; beyond one node the newcomer would be as slow as one worker."""
+    within = tuple(Speed(k, 1, 10.0 * k, 64) for k in (1, 2, 4))
+    beyond = tuple(Speed(k, nodes, 10.0, 64) for k, nodes in ((2, 2), (4, 2), (8, 2)))
+    comes = job("comes", high=4, work=1e4, telling={"speeds": within + beyond})
+    parts = [
+        job(name, low=2, high=2, placement={node: 2}, work=1e6)
+        for name, node in (("a", "n0000"), ("b", "n0001"))
+    ]
+    before = Snapshot(NOW_S, nodes(2), tuple(stoppable([*parts, comes])))
+    after = {each.name: each.workers for each in carried_out(before, Goodput().plan(before)).jobs}
+    assert sorted(after["comes"].placement.values()) == [4]
+    assert {**after["a"].placement, **after["b"].placement} in ({"n0000": 2}, {"n0001": 2})
 
 
-@pytest.mark.parametrize(("least", "size"), [(1, 16), (2, 8)])
-def test_one_that_chooses_its_batch_takes_less_where_those_behind_would_not_have_their_least(
-    least, size
-):
-    behind = [job(f"b{at}", low=least, scales=0.5, high=64) for at in range(6)]
-    batch = {"elastic_batch": ElasticBatch(64, 64, 1.0, 1.0)}
-    first = job("a", scales=0.5, high=64, work=9e5, telling=batch)
-    assert planned([first, *behind], count=16)["a"] == size
+def test_cards_leave_jobs_without_any_what_is_left_of_the_cores():
+    """One node has cards: who wants some comes there, and the others elsewhere, where room is."""
+    big = Node("cards", {"cpu": 16_000, "nvidia.com/gpu": 4000})
+    small = Node("cores", {"cpu": 16_000})
+    on_cores = replace(job("a", work=1e4), workers=Group(1, 16, 0, {"cpu": 1000}, {"cpu": 1000}))
+    needs = {"cpu": 4000, "nvidia.com/gpu": 1000}
+    on_cards = replace(job("b", work=1e6), workers=Group(1, 4, 0, needs, needs))
+    before = Snapshot(NOW_S, (big, small), (on_cores, on_cards))
+    after = {each.name: each.workers for each in carried_out(before, Goodput().plan(before)).jobs}
+    assert after["b"].placement == {"cards": 4}
+    assert after["a"].placement == {"cores": 16}
 
 
 def test_a_running_job_gives_way_for_a_waiting_one_that_ends_sooner():

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from elastic.policy.cluster import Speed
 from elastic.policy.scaling import speed
-from elastic.policy.scaling.offers import Costs, Price, Sizes
 from elastic.policy.scaling.speed import FREE_TRIALS, OVERLAPS, Seen, fit, fit_all, speeds_at
 
 BATCH = 1024
@@ -140,21 +139,3 @@ def test_speeds_of_many_jobs_at_once_are_the_same_as_one_by_one(overlaps, many, 
     ]
     assert speeds_at(models, sizes, nodes) == alone
     assert speeds_at([], [], []) == []
-
-
-@given(
-    rates=st.lists(st.floats(0.1, 1e4), min_size=6, max_size=6),
-    placed=st.integers(0, 6),
-    at_most=st.integers(0, 9),
-    spare=st.integers(-3, 9),
-    settled_s=st.none() | st.floats(300.0, 1e5),
-)
-def test_what_sizes_cost_together_is_what_each_costs(rates, placed, at_most, spare, settled_s):
-    costs = Costs(1e5, Price(0.1, spare, 2.0), 30.0, settled_s)
-    replicas = (1, 2, 3, 4, 6, 8)
-    each = [
-        ((costs.unchanged if size == placed else costs.changed)(size, rate), size, at)
-        for at, (size, rate) in enumerate(zip(replicas, rates, strict=True))
-        if size <= at_most
-    ]
-    assert costs.expected(Sizes(replicas, tuple(rates), (None,) * 6), placed, at_most) == each
