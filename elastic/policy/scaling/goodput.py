@@ -588,9 +588,6 @@ class Serving:
             choice = Choice(dict(self._kept(job)))
             if is_short:
                 text = f"no room for {job.workers.min} {job.workers.role}, of its smallest size"
-                weighed = self._weighed_of.get(job.key)
-                if weighed is not None and not weighed.replicas:
-                    text += ", beside jobs with less work left"
                 self._notes.append(Note(job.key, text))
         for role, placement in (others or {}).items():
             if choice.replicas:

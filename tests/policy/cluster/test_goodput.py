@@ -15,6 +15,7 @@ from elastic.policy.cluster import (
     Job,
     JobPhase,
     Node,
+    Rules,
     Shown,
     Snapshot,
     Speed,
@@ -145,6 +146,32 @@ def test_one_that_needs_a_whole_node_has_others_move_their_parts_together():
     after = {each.name: each.workers for each in carried_out(before, Goodput().plan(before)).jobs}
     assert sorted(after["comes"].placement.values()) == [4]
     assert {**after["a"].placement, **after["b"].placement} in ({"n0000": 2}, {"n0001": 2})
+
+
+def test_who_finds_less_room_than_it_was_to_have_leaves_the_rest_to_others():
+    """Rules keep the first to end to one node: what it would have had on the other is not lost."""
+    here, there = (Node(f"n{at}", {"nvidia.com/gpu": 4000}, labels={"at": at}) for at in "01")
+    kept = Rules(node_selector={"at": "0"})
+    first = job("first", placement={"n0": 4}, work=1e5, rules=kept)
+    other = job("other", placement={"n1": 1}, work=1e6)
+    before = Snapshot(NOW_S, (here, there), (first, other))
+    after = {each.name: each.workers for each in carried_out(before, Goodput().plan(before)).jobs}
+    assert after["first"].placement == {"n0": 4}
+    assert after["other"].placement == {"n1": 4}
+
+
+def test_nobody_waits_beside_room_that_others_cannot_use_however_little_it_is():
+    """Of 400 jobs one would like a card that its rules keep it from."""
+    busy = [Node(f"b{at}", {"nvidia.com/gpu": 1000}) for at in range(400)]
+    free = Node("free", {"nvidia.com/gpu": 1000})
+    jobs = [job(f"j{at}", high=1, placement={f"b{at}": 1}, work=1e5) for at in range(399)]
+    kept = Rules(nodes=frozenset({"b399"}))
+    wants = job("wants", high=2, placement={"b399": 1}, work=1e4, rules=kept)
+    comes = job("comes", high=2, work=1e7)
+    before = Snapshot(NOW_S, (*busy, free), (*jobs, wants, comes))
+    plan = Goodput().plan(before)
+    assert [(each.job, each.placement) for each in plan.decisions] == [(comes.key, {"free": 1})]
+    assert plan.notes == ()
 
 
 def test_cards_leave_jobs_without_any_what_is_left_of_the_cores():
