@@ -13,7 +13,7 @@ takes. So the first to end gets the most, but no more than it makes better use o
 Source:
     The equation is that of dynamic programming (Hamilton, Jacobi, Bellman) for this problem. For
     jobs of one kind, whose speed grows as a power of their size, its solution is that of Berg,
-    Vesilo, Harchol-Balter, "heSRPT: Parallel scheduling to minimize mean slowdown", 2020.
+    Vesilo, Harchol-Balter, "heSRPT: Optimal Parallel Scheduling of Jobs With Known Sizes", 2019.
 """
 
 from collections.abc import Sequence

@@ -42,7 +42,7 @@ def replicas(sharers, room=1.0):
 @pytest.mark.parametrize("power", [0.3, 0.5, 0.8])
 @pytest.mark.parametrize("jobs", [1, 2, 5, 9])
 def test_jobs_whose_speed_is_a_power_of_their_size_have_what_theory_says(power, jobs):
-    """Theorem 2 of "heSRPT": of m jobs the i-th from the last has (i^c - (i-1)^c) / m^c, with
+    """Berg et al., "heSRPT", 2019: of m jobs the i-th from the last has (i^c - (i-1)^c) / m^c, with
     c = 1 / (1 - power).
     """
     c = 1 / (1 - power)
