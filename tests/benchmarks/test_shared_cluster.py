@@ -7,6 +7,7 @@ from support.public_traces import SHARED_CLUSTER, needs_shared_cluster
 from support.seeds import drawn
 
 from benchmarks.shared_cluster.__main__ import COLUMNS, FOLDERS
+from benchmarks.shared_cluster.bound import bound_s, sizes_of
 from benchmarks.shared_cluster.columns import GoodputColumn
 from benchmarks.shared_cluster.jobs import SimulatedJob, gain, split_batch, step_seconds
 from benchmarks.shared_cluster.profiles import Curve, Epochs, Profile, read_profiles
@@ -218,3 +219,24 @@ def test_goodput_stays_where_it_is_beside_the_published_ones(load, number):
         assert means["goodput, told"] < NEARLY * pollux
         assert means["goodput, not told"] < 0.9 * TIRESIAS[load, number]
         assert means["goodput, told, elastic batches"] < 0.85 * pollux
+
+
+def test_no_schedule_is_better_than_a_job_alone_at_its_best_size():
+    """Sizes in between are never better than taking turns, and one at 0 s starts at 30."""
+    one = Request("a", 0, "bert", 2, 160)
+    sizes = sizes_of(profile(), one)
+    rates = [rate / gpus for gpus, rate in sizes]
+    assert rates == sorted(rates, reverse=True)
+    alone_s = 30 + 1 / sizes[-1][1]
+    found_s = bound_s([one], {"bert": profile()})
+    # Work of a slot counts as done when it begins, a minute too soon at most.
+    assert alone_s - 60 <= found_s <= alone_s
+
+
+def test_the_bound_grows_with_what_jobs_share_and_is_below_what_policies_come_to():
+    many = [Request(f"j{at}", 60 * at, "bert", 2, 160) for at in range(12)]
+    profiles = {"bert": profile(epochs=40)}
+    alone_s = bound_s(many[:1], profiles)
+    bound = bound_s(many, profiles)
+    told = COLUMNS["goodput, told"]
+    assert alone_s < bound < simulate(many, profiles, *told).mean_s
